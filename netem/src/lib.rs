@@ -1,0 +1,1 @@
+//! Link models and virtual time.
