@@ -4,8 +4,17 @@
 //! |---|---|
 //! | [`types`] | newtypes: `Nanos`, `Seq`, `MessageId`, `Generation`, `PacketOffset`, `ChunkIndex`, ... |
 //! | [`imm`] | the 32-bit immediate |
+//! | [`memory`] | regions, buffers, raw slices |
+//! | [`bitmap`] | packet bitmap to chunk bitmap, lock-free |
+//! | [`fabric`] | seam one: carries packets, owns keys |
+//! | [`engine`] | seam two: turns completions into bitmaps; the host engine |
 
+pub mod bitmap;
+pub mod engine;
+pub mod fabric;
 pub mod imm;
+pub mod memory;
+mod sync;
 pub mod types;
 
 pub use imm::ImmLayout;

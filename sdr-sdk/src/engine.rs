@@ -1,0 +1,84 @@
+//! The second seam: what turns completions into bitmaps.
+//!
+//! An engine checks the generation of each completion against the slot, sets packet bits, and publishes a chunk's byte
+//! when the last of its packets arrived. It does not know reliability. Invariant: after [`Event::Retired`] no worker
+//! touches the bitmap of that [`SlotGen`] any more.
+//!
+//! [`Event::Retired`]: crate::fabric::Event::Retired
+
+pub mod host;
+pub mod table;
+
+use crate::bitmap::{HostBitmap, Shape};
+use crate::fabric::{CompletionModel, EventSink, Fabric, QueueSpec};
+use crate::types::{Channel, ChunkIndex, Generation, Nanos, PacketOffset, QueueSet, Seq, SlotGen};
+use std::sync::Arc;
+
+/// How far a channel has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// Furthest message seen.
+    pub seq: Seq,
+    /// Furthest packet seen of it.
+    pub offset: PacketOffset,
+}
+
+/// Why an engine refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum EngineError {
+    /// It cannot consume what the fabric produces.
+    #[error("the engine cannot consume this fabric's completions")]
+    Unsupported,
+    /// It has no room for another queue pair or bitmap.
+    #[error("the engine has no room for {0}")]
+    Full(&'static str),
+}
+
+/// What an engine counted on one queue pair since it was opened, in packets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EngineCounters {
+    /// Completions seen, of any kind.
+    pub seen: u64,
+    /// Set a bit for the first time.
+    pub fresh: u64,
+    /// Packet was there already.
+    pub duplicate: u64,
+    /// Slot not armed, or armed for another generation.
+    pub late: u64,
+    /// Offset beyond the end of the receive.
+    pub out_of_range: u64,
+}
+
+/// Turns completions into bitmaps.
+pub trait CompletionEngine: Send {
+    /// Whether it can consume what the fabric produces.
+    fn accepts(&self, m: &CompletionModel<'_>) -> Result<(), EngineError>;
+
+    /// Prepares the slots of a queue pair; `first` is its first message.
+    fn open(&mut self, q: QueueSet, spec: &QueueSpec, first: Seq) -> Result<(), EngineError>;
+
+    /// Forgets a queue pair, after its fabric queues were closed.
+    fn close(&mut self, q: QueueSet);
+
+    /// Gives `at` a clear bitmap. The slot's previous use is retired.
+    fn arm(&mut self, q: QueueSet, at: SlotGen, shape: Shape) -> Result<Arc<dyn HostBitmap>, EngineError>;
+
+    /// Closes the slot; answered by [`Event::Retired`](crate::fabric::Event::Retired) after every worker's batch boundary.
+    fn retire(&mut self, q: QueueSet, at: SlotGen);
+
+    /// Makes progress: takes completions from `f` (or a ring), sets bits, reports retirements.
+    fn poll(&mut self, now: Nanos, f: &mut dyn Fabric, out: &mut dyn EventSink);
+
+    /// Per-packet state of one chunk of an armed slot, bit i = packet i of the chunk. May cost a round trip to a device.
+    fn packets(&self, q: QueueSet, at: SlotGen, c: ChunkIndex) -> u64;
+
+    /// How far `ch` has come, once anything arrived on it.
+    fn progress(&self, q: QueueSet, ch: Channel) -> Option<Progress>;
+
+    /// Completions seen on the queues of one generation, also discarded ones, since the queue pair was opened.
+    fn counted(&self, q: QueueSet, generation: Generation) -> u64;
+
+    /// Counters of a queue pair.
+    fn counters(&self, q: QueueSet) -> EngineCounters;
+}

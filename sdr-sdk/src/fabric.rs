@@ -1,0 +1,247 @@
+//! The first seam: what carries packets and owns keys.
+//!
+//! A fabric is non-blocking, has no threads, works on runs of packets and knows neither slots' states nor reliability.
+//! It places payload only where a key is armed, and it reports every packet that came in, also one whose payload it
+//! discarded. Invariant: after [`Event::Disarmed`] no packet of that [`SlotGen`] touches the buffer any more.
+
+use crate::imm::ImmLayout;
+use crate::memory::{RawSlice, Region, RegionId};
+use crate::types::{Channel, Generation, Nanos, QueueSet, SlotGen};
+use std::os::fd::BorrowedFd;
+
+/// Largest control datagram in bytes, header included.
+pub const MAX_CONTROL: usize = 1_200;
+
+/// What a fabric can do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Caps {
+    /// Channels it serves.
+    pub channels: u8,
+    /// Slots it can hold keys for in one queue set; a power of two.
+    pub slots: u32,
+    /// Generations: uses of a slot that travel on distinguishable queues; a power of two.
+    pub generations: u32,
+    /// Largest payload of one packet, in bytes.
+    pub max_payload: u32,
+    /// No packet is ever counted twice, so that equal counts at both ends mean that nothing is in flight.
+    /// Verbs has it (a packet sequence number a queue pair); a network that may duplicate does not.
+    pub exact_counts: bool,
+}
+
+impl Caps {
+    /// Capabilities of a fabric; every number as documented on the fields.
+    pub const fn new(
+        channels: u8,
+        slots: u32,
+        generations: u32,
+        max_payload: u32,
+        exact_counts: bool,
+    ) -> Self {
+        Self { channels, slots, generations, max_payload, exact_counts }
+    }
+}
+
+/// What a queue pair asks of the fabric and the engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QueueSpec {
+    /// Division of the immediate.
+    pub layout: ImmLayout,
+    /// Channels, at most [`Caps::channels`].
+    pub channels: u8,
+    /// Slots S; a power of two.
+    pub slots: u32,
+    /// Generations G; a power of two.
+    pub generations: u32,
+    /// Payload bytes of every packet but the last of a message.
+    pub payload: u32,
+    /// User immediates travel in the packets.
+    pub user_immediate: bool,
+}
+
+/// How completions leave the fabric. An engine says which of these it takes.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub enum CompletionModel<'a> {
+    /// [`Fabric::take_completions`] hands them over in runs.
+    Batch,
+    /// 64-byte completion entries in shared memory; the engine advances the consumer index itself.
+    Cqe64Ring(&'a [u8]),
+}
+
+/// What the peer needs to write into an armed slot; travels in the CTS. Zero where the fabric derives it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Grant {
+    /// Remote key.
+    pub key: u32,
+    /// Remote address of the message's first byte.
+    pub address: u64,
+}
+
+/// Consecutive packets of one message, to be written on one channel.
+#[derive(Clone, Copy, Debug)]
+pub struct WriteRun {
+    /// Queues of the queue pair.
+    pub q: QueueSet,
+    /// Slot and generation of the message.
+    pub at: SlotGen,
+    /// The peer's grant for it.
+    pub grant: Grant,
+    /// First packet.
+    pub first: u32,
+    /// Number of packets; at least one.
+    pub packets: u32,
+    /// The bytes of exactly these packets; every packet but the last is full.
+    pub src: RawSlice,
+    /// The user immediate, cut into fragments by the layout; zero when unused.
+    pub user: u32,
+}
+
+/// Consecutive packets that came in on one channel and generation, in offset order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CompletionRun {
+    /// Queues they came in on.
+    pub q: QueueSet,
+    /// Generation of the queue they came in on.
+    pub generation: Generation,
+    /// Immediate of the first packet.
+    pub imm: u32,
+    /// Number of packets; at least one.
+    pub packets: u32,
+    /// OR of the packets' [`ImmLayout::user_fragment`]s; the first `packets` fragments from the first offset are valid.
+    pub user: u32,
+}
+
+/// What fabric and engine report.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Event<'a> {
+    /// The oldest `packets` posted on (q, channel) no longer need their source memory.
+    Sent {
+        /// Queues.
+        q: QueueSet,
+        /// Channel; order holds within one.
+        channel: Channel,
+        /// Packets newly done.
+        packets: u64,
+    },
+    /// No packet of `at` touches memory any more.
+    Disarmed {
+        /// Queues.
+        q: QueueSet,
+        /// What was disarmed.
+        at: SlotGen,
+    },
+    /// No engine worker touches the bitmap of `at` any more.
+    Retired {
+        /// Queues.
+        q: QueueSet,
+        /// What was retired.
+        at: SlotGen,
+    },
+    /// A control datagram, integrity already verified by the fabric.
+    Control {
+        /// Queues it was sent to.
+        q: QueueSet,
+        /// Its bytes.
+        bytes: &'a [u8],
+    },
+    /// The queues are unusable until they are rebuilt.
+    QueueError {
+        /// Queues.
+        q: QueueSet,
+        /// Provider's code.
+        code: u32,
+    },
+}
+
+/// Takes what a poll found.
+pub trait EventSink {
+    /// Called once an event.
+    fn event(&mut self, e: Event<'_>);
+}
+
+impl<F: FnMut(Event<'_>)> EventSink for F {
+    fn event(&mut self, e: Event<'_>) {
+        self(e);
+    }
+}
+
+/// Why a fabric refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum FabricError {
+    /// A limit of the fabric was exceeded.
+    #[error("{what} is {asked}, the fabric allows {allowed}")]
+    Limit {
+        /// What was asked for.
+        what: &'static str,
+        /// The value.
+        asked: u64,
+        /// The largest allowed value.
+        allowed: u64,
+    },
+    /// The peer's address cannot be used.
+    #[error("peer address not usable: {0}")]
+    Peer(&'static str),
+    /// The provider failed.
+    #[error("{operation} failed with code {code}")]
+    Provider {
+        /// The call.
+        operation: &'static str,
+        /// The provider's code.
+        code: i32,
+    },
+}
+
+/// Carries packets and owns keys.
+pub trait Fabric: Send {
+    /// What it can do; constant.
+    fn caps(&self) -> Caps;
+
+    /// How completions of `ch` are handed over; constant.
+    fn completions(&self, ch: Channel) -> CompletionModel<'_>;
+
+    /// Creates the queues of a queue pair. The bytes are its address, opaque to everyone but the same kind of fabric.
+    fn open(&mut self, spec: &QueueSpec) -> Result<(QueueSet, Vec<u8>), FabricError>;
+
+    /// Connects the queues to the peer's.
+    fn connect(&mut self, q: QueueSet, peer: &[u8]) -> Result<(), FabricError>;
+
+    /// Destroys the queues. Nothing of them touches memory afterwards; no further events.
+    fn close(&mut self, q: QueueSet);
+
+    /// Makes memory usable for `post` and `arm`. The region outlives the registration.
+    fn register(&mut self, region: &Region) -> Result<RegionId, FabricError>;
+
+    /// Undoes `register`; nothing is armed in or posted from the region.
+    fn deregister(&mut self, region: RegionId);
+
+    /// Lets packets of `at` into `dst`, and no other packets.
+    fn arm(&mut self, q: QueueSet, at: SlotGen, dst: RawSlice) -> Result<Grant, FabricError>;
+
+    /// Takes the key away; answered by [`Event::Disarmed`] once no packet can touch the buffer.
+    fn disarm(&mut self, q: QueueSet, at: SlotGen);
+
+    /// Posts runs in order on one channel; returns how many packets were taken, counted from the front.
+    fn post(&mut self, now: Nanos, ch: Channel, runs: &[WriteRun]) -> u64;
+
+    /// Sends a control datagram of at most [`MAX_CONTROL`] bytes, unreliably; false when there is no room now.
+    fn control(&mut self, now: Nanos, q: QueueSet, msg: &[u8]) -> bool;
+
+    /// Makes progress on `ch` and reports it. Bounded work a call.
+    fn poll(&mut self, now: Nanos, ch: Channel, out: &mut dyn EventSink);
+
+    /// Appends the completions of `ch` ([`CompletionModel::Batch`] only).
+    fn take_completions(&mut self, ch: Channel, out: &mut Vec<CompletionRun>);
+
+    /// When `poll` has work next without outside input, if known.
+    fn wake_at(&self) -> Option<Nanos> {
+        None
+    }
+
+    /// Readable when `poll` has work, where the fabric has such a thing.
+    fn wait_fd(&self, _ch: Channel) -> Option<BorrowedFd<'_>> {
+        None
+    }
+}
