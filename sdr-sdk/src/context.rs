@@ -1,0 +1,348 @@
+//! The context: one fabric, one engine, the memory registered with them and the queue pairs that share them.
+//!
+//! One lock guards it all; only the engine's bitmaps are shared without it. Nothing here has a thread or a clock: calls
+//! record what is wanted, [`Context::poll`] acts on it. Invariant: memory outlives every key and every post that names
+//! it, because the context closes queues before it lets go of buffers.
+
+use crate::engine::{CompletionEngine, EngineCounters, EngineError};
+use crate::fabric::{Event, Fabric, FabricError, QueueSpec};
+use crate::imm::ImmLayout;
+use crate::memory::{MemoryError, RecvBuf, Region, RegionId};
+use crate::qp::core::{QpCore, Timing};
+use crate::qp::{QpInfo, UnconnectedQp};
+use crate::types::{Channel, Nanos, QueueSet, Seq};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
+
+/// Settings of a context.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ContextConfig {
+    /// L: no packet is on its way longer than this; the larger of it and four RTT is used. Default 1 s.
+    pub packet_lifetime: Nanos,
+    /// After this a `Retire` reports that the engine or fabric is stalled. Default 1 s.
+    pub retire_deadline: Nanos,
+    /// Round-trip time assumed until it was measured. Default 100 ms.
+    pub initial_rtt: Nanos,
+}
+
+impl Default for ContextConfig {
+    fn default() -> Self {
+        Self {
+            packet_lifetime: Nanos::from_secs(1),
+            retire_deadline: Nanos::from_secs(1),
+            initial_rtt: Nanos::from_millis(100),
+        }
+    }
+}
+
+/// Settings of a queue pair; both sides need the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct QpConfig {
+    /// Division of the immediate: slots against message length.
+    pub layout: ImmLayout,
+    /// Channels to spray over; 0 means all of the fabric.
+    pub channels: u8,
+    /// Payload bytes of a full packet; 0 means the fabric's largest.
+    pub payload: u32,
+    /// Slots S, a power of two; 0 means as many as layout and fabric allow.
+    pub slots: u32,
+    /// Generations G, a power of two; 0 means as many as the fabric has.
+    pub generations: u32,
+    /// Whether each message carries a 32-bit user immediate in its packets.
+    pub user_immediate: bool,
+    /// First message number of the direction that this side sends.
+    pub send_first: Seq,
+    /// First message number of the direction that this side receives.
+    pub recv_first: Seq,
+}
+
+impl Default for QpConfig {
+    fn default() -> Self {
+        Self {
+            layout: ImmLayout::default(),
+            channels: 0,
+            payload: 0,
+            slots: 0,
+            generations: 0,
+            user_immediate: false,
+            send_first: Seq(0),
+            recv_first: Seq(0),
+        }
+    }
+}
+
+/// Why a context or a queue pair could not be opened.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// A setting is outside what layout and fabric allow.
+    #[error("{what} = {asked}: give {allowed}")]
+    Config {
+        /// Which setting.
+        what: &'static str,
+        /// Its value.
+        asked: u64,
+        /// What is allowed.
+        allowed: String,
+    },
+    /// The fabric refused.
+    #[error(transparent)]
+    Fabric(#[from] FabricError),
+    /// The engine refused.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+}
+
+/// Why memory could not be registered.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RegisterError {
+    /// The system refused.
+    #[error(transparent)]
+    Memory(#[from] MemoryError),
+    /// The fabric refused.
+    #[error(transparent)]
+    Fabric(#[from] FabricError),
+}
+
+/// Names a queue pair inside its context.
+pub(crate) type QpId = usize;
+
+pub(crate) struct Core {
+    pub(crate) fabric: Box<dyn Fabric>,
+    pub(crate) engine: Box<dyn CompletionEngine>,
+    config: ContextConfig,
+    qps: Vec<Option<QpCore>>,
+    by_queue: HashMap<QueueSet, QpId>,
+    regions: Vec<(Arc<Region>, RegionId)>,
+    now: Nanos,
+}
+
+impl Drop for Core {
+    fn drop(&mut self) {
+        // Queues first: afterwards no packet and no post touches the buffers that the fields below still hold.
+        for qp in self.qps.iter().flatten() {
+            self.fabric.close(qp.q);
+            self.engine.close(qp.q);
+        }
+    }
+}
+
+impl Core {
+    pub(crate) fn qp(&mut self, id: QpId) -> Option<&mut QpCore> {
+        self.qps.get_mut(id).and_then(Option::as_mut)
+    }
+
+    /// A queue pair together with the seams it acts on.
+    pub(crate) fn parts(&mut self, id: QpId) -> Option<(&mut QpCore, &mut dyn Fabric, &mut dyn CompletionEngine)> {
+        let Self { qps, fabric, engine, .. } = self;
+        qps.get_mut(id).and_then(Option::as_mut).map(|qp| (qp, &mut **fabric, &mut **engine))
+    }
+
+    /// The time of the last poll.
+    pub(crate) fn now(&self) -> Nanos {
+        self.now
+    }
+
+    pub(crate) fn destroy(&mut self, id: QpId) {
+        let Some(qp) = self.qps.get_mut(id).and_then(Option::take) else { return };
+        self.by_queue.remove(&qp.q);
+        self.fabric.close(qp.q);
+        self.engine.close(qp.q);
+    }
+
+    fn poll(&mut self, now: Nanos, wakers: &mut Vec<Waker>) {
+        self.now = self.now.max(now);
+        let Self { fabric, engine, qps, by_queue, .. } = self;
+        let qp_of = |qps: &mut Vec<Option<QpCore>>, q| by_queue.get(&q).copied().filter(|&id| qps[id].is_some());
+        for ch in 0..fabric.caps().channels {
+            fabric.poll(now, Channel(ch), &mut |e: Event<'_>| match e {
+                Event::Sent { q, channel, packets } => {
+                    if let Some(qp) = qp_of(qps, q).and_then(|id| qps[id].as_mut()) {
+                        qp.on_sent(channel, packets);
+                    }
+                }
+                Event::Disarmed { q, at } => {
+                    if let Some(qp) = qp_of(qps, q).and_then(|id| qps[id].as_mut()) {
+                        qp.recv.on_disarmed(at, wakers);
+                    }
+                }
+                Event::Control { q, bytes } => {
+                    if let Some(qp) = qp_of(qps, q).and_then(|id| qps[id].as_mut()) {
+                        qp.on_control(now, bytes, |g| engine.counted(q, g));
+                    }
+                }
+                Event::QueueError { q, code } => {
+                    if let Some(qp) = qp_of(qps, q).and_then(|id| qps[id].as_mut()) {
+                        qp.link.close(crate::qp::Closed::Queue(code));
+                    }
+                }
+                Event::Retired { .. } => {}
+            });
+        }
+        engine.poll(now, &mut **fabric, &mut |e: Event<'_>| {
+            if let Event::Retired { q, at } = e
+                && let Some(qp) = qp_of(qps, q).and_then(|id| qps[id].as_mut())
+            {
+                qp.recv.on_retired(at, wakers);
+            }
+        });
+    }
+
+    /// Regions that no buffer refers to any more go back to the system.
+    fn collect_regions(&mut self) {
+        let fabric = &mut self.fabric;
+        self.regions.retain(|(region, id)| {
+            let used = Arc::strong_count(region) > 1;
+            if !used {
+                fabric.deregister(*id);
+            }
+            used
+        });
+    }
+}
+
+/// One fabric and one engine, shared by all queue pairs. Cheap to clone.
+#[derive(Clone)]
+pub struct Context {
+    core: Arc<Mutex<Core>>,
+}
+
+const _: () = {
+    const fn shared<T: Clone + Send + Sync>() {}
+    shared::<Context>();
+};
+
+impl Context {
+    /// Binds a fabric and an engine that can consume its completions.
+    pub fn open(
+        fabric: Box<dyn Fabric>,
+        engine: Box<dyn CompletionEngine>,
+        config: ContextConfig,
+    ) -> Result<Self, OpenError> {
+        for ch in 0..fabric.caps().channels {
+            engine.accepts(&fabric.completions(Channel(ch)))?;
+        }
+        let core = Core {
+            fabric,
+            engine,
+            config,
+            qps: Vec::new(),
+            by_queue: HashMap::new(),
+            regions: Vec::new(),
+            now: Nanos::ZERO,
+        };
+        Ok(Self { core: Arc::new(Mutex::new(core)) })
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Core> {
+        // A panic under the lock can only come from a fabric or engine; what was recorded before it stays valid.
+        self.core.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Maps and registers `len` bytes, zeroed. The context owns the memory; dropping all its buffers gives it back.
+    pub fn register(&self, len: usize) -> Result<RecvBuf, RegisterError> {
+        self.add_region(Region::map(len)?)
+    }
+
+    /// Registers memory that somebody else owns.
+    ///
+    /// # Safety
+    /// `base..base + len` is initialised, stays valid for reads and writes, and nobody else accesses it, until this
+    /// context and every buffer made from it are gone.
+    pub unsafe fn register_foreign(
+        &self,
+        base: std::ptr::NonNull<u8>,
+        len: usize,
+    ) -> Result<RecvBuf, RegisterError> {
+        // SAFETY: the caller promises what `foreign` asks.
+        self.add_region(unsafe { Region::foreign(base, len) }?)
+    }
+
+    fn add_region(&self, region: Arc<Region>) -> Result<RecvBuf, RegisterError> {
+        let mut core = self.lock();
+        core.collect_regions();
+        let id = core.fabric.register(&region)?;
+        core.regions.push((region.clone(), id));
+        Ok(RecvBuf::whole(region, id))
+    }
+
+    /// Creates a queue pair. Exchange [`UnconnectedQp::info`] with the peer, then connect.
+    pub fn create_qp(&self, config: &QpConfig) -> Result<UnconnectedQp, OpenError> {
+        let mut core = self.lock();
+        let caps = core.fabric.caps();
+        let spec = queue_spec(config, &caps)?;
+        let (q, address) = core.fabric.open(&spec)?;
+        if let Err(e) = core.engine.open(q, &spec, config.recv_first) {
+            core.fabric.close(q);
+            return Err(e.into());
+        }
+        let timing = Timing {
+            lifetime: core.config.packet_lifetime,
+            retire_deadline: core.config.retire_deadline,
+            initial_rtt: core.config.initial_rtt,
+        };
+        let (send_first, recv_first) = (config.send_first, config.recv_first);
+        let qp = QpCore::new(q, spec, send_first, recv_first, timing, caps.exact_counts);
+        let id = core.qps.iter().position(Option::is_none).unwrap_or(core.qps.len());
+        if id == core.qps.len() {
+            core.qps.push(None);
+        }
+        core.qps[id] = Some(qp);
+        core.by_queue.insert(q, id);
+        drop(core);
+        let info = QpInfo { spec, send_first, recv_first, address };
+        Ok(UnconnectedQp::new(self.clone(), id, info))
+    }
+
+    /// Makes progress: takes what fabric and engine have, posts and sends what is due. Returns when to come again.
+    ///
+    /// `now` never goes back. Wakers are called after the lock is released.
+    pub fn poll(&self, now: Nanos) -> Option<Nanos> {
+        let mut wakers = Vec::new();
+        let wake_at = {
+            let mut core = self.lock();
+            core.poll(now, &mut wakers);
+            let Core { fabric, engine, qps, .. } = &mut *core;
+            let mut wake_at = fabric.wake_at();
+            for qp in qps.iter_mut().flatten().filter(|qp| qp.connected) {
+                qp.flush(now, &mut **fabric, &mut **engine, &mut wakers);
+                wake_at = [wake_at, qp.wake_at(now)].into_iter().flatten().min();
+            }
+            wake_at
+        };
+        wakers.into_iter().for_each(Waker::wake);
+        wake_at
+    }
+
+    /// What the engine counted on a queue pair.
+    pub(crate) fn engine_counters(&self, id: QpId) -> EngineCounters {
+        let mut core = self.lock();
+        let Some(q) = core.qp(id).map(|qp| qp.q) else { return EngineCounters::default() };
+        core.engine.counters(q)
+    }
+}
+
+fn queue_spec(c: &QpConfig, caps: &crate::fabric::Caps) -> Result<QueueSpec, OpenError> {
+    fn pick(what: &'static str, asked: u32, max: u32, power_of_two: bool) -> Result<u32, OpenError> {
+        if asked == 0 {
+            return Ok(max);
+        }
+        if asked > max || (power_of_two && !asked.is_power_of_two()) {
+            let kind = if power_of_two { "a power of two up to " } else { "up to " };
+            return Err(OpenError::Config { what, asked: asked as u64, allowed: format!("{kind}{max}") });
+        }
+        Ok(asked)
+    }
+    Ok(QueueSpec {
+        layout: c.layout,
+        channels: pick("channels", c.channels as u32, caps.channels as u32, false)? as u8,
+        slots: pick("slots", c.slots, caps.slots.min(c.layout.max_slots()), true)?,
+        generations: pick("generations", c.generations, caps.generations, true)?,
+        payload: pick("payload", c.payload, caps.max_payload, false)?,
+        user_immediate: c.user_immediate,
+    })
+}

@@ -1,0 +1,223 @@
+//! One queue pair's relation to its peer: when a control datagram is due, the round-trip time, life and death.
+//!
+//! It decides when; `qp/core.rs` builds the datagrams. Every fact is cumulative and repeated until the peer shows that it
+//! has it, so that each kind may be lost. Invariant: a datagram is answered by at most one datagram, and only when
+//! something is owed.
+
+use crate::control::{CloseReason, Header};
+use crate::rtt::RttEstimator;
+use crate::types::{Nanos, Seq};
+
+/// Why a queue pair no longer works.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Closed {
+    /// This side closed it.
+    #[error("closed here")]
+    Here,
+    /// The peer closed it.
+    #[error("closed by the peer: {0:?}")]
+    Peer(CloseReason),
+    /// Nothing was heard for too long while something was posted.
+    #[error("peer silent for {silent} (limit {limit}, RTT {rtt})")]
+    PeerSilent {
+        /// Time since the last datagram or packet.
+        silent: Nanos,
+        /// max(3 s, 10 RTT).
+        limit: Nanos,
+        /// Smoothed round-trip time.
+        rtt: Nanos,
+    },
+    /// The peer broke the protocol.
+    #[error("peer broke the protocol: {0}")]
+    Protocol(&'static str),
+    /// The fabric lost the queues.
+    #[error("queues failed with provider code {0}")]
+    Queue(u32),
+}
+
+/// Shortest time between two bare answers.
+const MIN_ANSWER: Nanos = Nanos::from_micros(20);
+
+pub(crate) struct PeerLink {
+    pub(crate) rtt: RttEstimator,
+    closed: Option<Closed>,
+    /// A CLOSE has to leave, once, and again for each datagram that comes in.
+    close_owed: bool,
+    /// Newest clock value of the peer, and when it came.
+    peer_clock: Option<(Nanos, Nanos)>,
+    last_heard: Nanos,
+    started: bool,
+    /// Grants that the peer has confirmed.
+    peer_seen: Seq,
+    /// Up to where grants were sent, and when last.
+    cts_sent: (Seq, Nanos),
+    /// Facts changed, or the peer showed that it lacks them.
+    owed: bool,
+    probe_owed: bool,
+    last_sent: Nanos,
+    next_probe: Nanos,
+}
+
+/// What is posted, as far as the link's timers depend on it.
+#[derive(Clone, Copy)]
+pub(crate) struct Load {
+    /// Something is posted: keep-alives run and silence is an error.
+    pub(crate) busy: bool,
+    /// One past our newest grant.
+    pub(crate) granted: Seq,
+}
+
+impl PeerLink {
+    pub(crate) fn new(first_grant: Seq, initial_rtt: Nanos) -> Self {
+        Self {
+            rtt: RttEstimator::new(initial_rtt),
+            closed: None,
+            close_owed: false,
+            peer_clock: None,
+            last_heard: Nanos::ZERO,
+            started: false,
+            peer_seen: first_grant,
+            cts_sent: (first_grant, Nanos::ZERO),
+            owed: true,
+            probe_owed: true,
+            last_sent: Nanos::ZERO,
+            next_probe: Nanos::ZERO,
+        }
+    }
+
+    pub(crate) fn closed(&self) -> Option<Closed> {
+        self.closed
+    }
+
+    pub(crate) fn close(&mut self, why: Closed) {
+        if self.closed.is_none() {
+            self.closed = Some(why);
+            self.close_owed = !matches!(why, Closed::Peer(_));
+        }
+    }
+
+    fn reason(&self) -> Option<CloseReason> {
+        Some(match self.closed? {
+            Closed::Here | Closed::Peer(_) => CloseReason::Normal,
+            Closed::PeerSilent { .. } => CloseReason::PeerSilent,
+            Closed::Protocol(_) => CloseReason::ProtocolViolation,
+            Closed::Queue(_) => CloseReason::Internal,
+        })
+    }
+
+    /// Where the CTS entries of the next datagram start: behind those on their way, or, repeating, at the first that the
+    /// peer has not confirmed.
+    pub(crate) fn cts_from(&self, granted: Seq) -> Seq {
+        if self.cts_sent.0.before(granted) { self.peer_seen.latest(self.cts_sent.0) } else { self.peer_seen }
+    }
+
+    /// Facts changed: tell the peer soon.
+    pub(crate) fn owe(&mut self) {
+        self.owed = true;
+    }
+
+    fn keep_alive(&self) -> Nanos {
+        self.rtt.srtt().mul_div(1, 2).max(Nanos::from_millis(150))
+    }
+
+    fn death(&self) -> Nanos {
+        self.rtt.srtt().mul_div(10, 1).max(Nanos::from_secs(3))
+    }
+
+    /// A packet or datagram came in.
+    pub(crate) fn heard(&mut self, now: Nanos) {
+        self.last_heard = now;
+    }
+
+    /// Takes a verified header. False when it claims what cannot be.
+    pub(crate) fn on_header(&mut self, now: Nanos, h: &Header, granted: Seq) -> bool {
+        self.heard(now);
+        if self.peer_clock.is_none_or(|(clock, _)| clock < h.sent_at) {
+            self.peer_clock = Some((h.sent_at, now));
+        }
+        if let Some((echo, hold)) = h.echo {
+            self.rtt.on_echo(now, echo, hold);
+        }
+        if granted.before(h.grants_seen) {
+            return false;
+        }
+        self.peer_seen = self.peer_seen.latest(h.grants_seen);
+        self.owed |= h.reply_wanted;
+        if self.closed.is_some() {
+            self.close_owed = h.close.is_none();
+        } else if let Some(reason) = h.close {
+            self.close(Closed::Peer(reason));
+        }
+        true
+    }
+
+    fn cts_due(&self, now: Nanos, load: Load) -> Option<Nanos> {
+        if !self.peer_seen.before(load.granted) {
+            return None;
+        }
+        if self.cts_sent.0.before(load.granted) {
+            return Some(now);
+        }
+        Some(self.cts_sent.1 + self.rtt.srtt().mul_div(1, 4).max(MIN_ANSWER))
+    }
+
+    /// Advances the timers; true when a datagram is due now, even without an upper payload.
+    pub(crate) fn due(&mut self, now: Nanos, load: Load) -> bool {
+        if !self.started {
+            (self.started, self.last_heard, self.next_probe) = (true, now, now);
+        }
+        if self.closed.is_some() {
+            return self.close_owed;
+        }
+        if load.busy {
+            let (silent, limit) = (now.since(self.last_heard), self.death());
+            if silent >= limit {
+                self.close(Closed::PeerSilent { silent, limit, rtt: self.rtt.srtt() });
+                return true;
+            }
+            if now >= self.next_probe {
+                self.probe_owed = true;
+            }
+        } else {
+            // Silence counts only from when something was posted.
+            self.last_heard = now;
+        }
+        let answer = self.owed && now >= self.last_sent + MIN_ANSWER;
+        answer || self.probe_owed || self.cts_due(now, load).is_some_and(|t| t <= now)
+    }
+
+    /// When `due` has to be asked next.
+    pub(crate) fn wake_at(&self, now: Nanos, load: Load) -> Option<Nanos> {
+        if self.closed.is_some() || !self.started {
+            return (self.close_owed || !self.started).then_some(now);
+        }
+        let answer = self.owed.then(|| self.last_sent + MIN_ANSWER);
+        let life = load.busy.then(|| self.next_probe.min(self.last_heard + self.death()));
+        [answer, life, self.cts_due(now, load)].into_iter().flatten().min()
+    }
+
+    /// Fills the link's part of a header, as if it leaves now.
+    pub(crate) fn stamp(&mut self, now: Nanos, h: &mut Header) {
+        h.sent_at = now;
+        h.echo = self.peer_clock.map(|(clock, came)| (clock, now.since(came)));
+        h.reply_wanted = self.probe_owed;
+        h.close = self.reason();
+    }
+
+    /// The datagram left; its CTS entries reached up to `cts`, if it had any.
+    pub(crate) fn sent(&mut self, now: Nanos, cts: Option<Seq>) {
+        if self.probe_owed {
+            self.next_probe = now + self.keep_alive();
+        }
+        (self.owed, self.probe_owed, self.close_owed, self.last_sent) = (false, false, false, now);
+        if let Some(upto) = cts {
+            self.cts_sent = (self.cts_sent.0.latest(upto), now);
+        }
+    }
+
+    /// Whether CTS entries belong into a datagram that leaves now anyway.
+    pub(crate) fn cts_wanted(&self, now: Nanos, load: Load) -> bool {
+        self.closed.is_none() && self.cts_due(now, load).is_some_and(|t| t <= now)
+    }
+}

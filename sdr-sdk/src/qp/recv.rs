@@ -1,0 +1,198 @@
+//! The receiving half: posted receives, their bitmaps, completion and the way back of the buffer.
+
+use crate::bitmap::{Bitmap, HostBitmap, Shape};
+use crate::engine::Progress;
+use crate::memory::RecvBuf;
+use crate::qp::{PostError, Shared};
+use crate::slots::{RetireCell, RetireError};
+use crate::types::{Channel, ChunkIndex, Seq, SlotGen};
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::{Context as TaskContext, Poll};
+
+/// Receiving half of a connected queue pair.
+pub struct RecvQp {
+    pub(super) shared: Shared,
+}
+
+impl RecvQp {
+    /// Posts a receive of `buf`, divided into chunks of `per_chunk` packets (1 to 64).
+    ///
+    /// The n-th accepted receive takes the n-th accepted send. `Busy` while the slot it needs may still be written by
+    /// an older message.
+    pub fn recv(&self, buf: RecvBuf, per_chunk: u32) -> Result<RecvHandle, PostError<RecvBuf>> {
+        if !(1..=64).contains(&per_chunk) {
+            return Err(PostError::Chunk { buf, asked: per_chunk });
+        }
+        let (len, max) = (buf.len() as u64, self.max_message());
+        if len > max {
+            return Err(PostError::TooLarge { buf, len, max });
+        }
+        let mut core = self.shared.context().lock();
+        let now = core.now();
+        let Some((qp, fabric, engine)) = core.parts(self.shared.id()) else {
+            unreachable!("the guard keeps the queue pair")
+        };
+        if let Some(why) = qp.link.closed() {
+            return Err(PostError::Closed(buf, why));
+        }
+        if !qp.recv.ready() {
+            return Err(PostError::Busy(buf));
+        }
+        match qp.recv.arm(now, fabric, engine, buf, per_chunk as u8) {
+            Ok((at, bitmap)) => {
+                Ok(RecvHandle { shared: self.shared.clone(), at, bitmap, len, completed: false })
+            }
+            Err((buf, e)) => Err(PostError::Arm(buf, e)),
+        }
+    }
+
+    /// Whether a receive can be posted now.
+    pub fn ready(&self) -> bool {
+        self.shared.with(|qp| qp.recv.ready())
+    }
+
+    /// Number of the next receive to be posted.
+    pub fn next_seq(&self) -> Seq {
+        self.shared.with(|qp| qp.recv.next())
+    }
+
+    /// The peer's cumulative `closed`: it will post nothing more on anything before it.
+    pub fn peer_closed(&self) -> Seq {
+        self.shared.with(|qp| qp.recv.closed())
+    }
+
+    /// How far a channel has come, once anything arrived on it.
+    pub fn progress(&self, ch: Channel) -> Option<Progress> {
+        let mut core = self.shared.context().lock();
+        let q = core.qp(self.shared.id())?.q;
+        core.engine.progress(q, ch)
+    }
+
+    /// Sends a datagram of the layer above to the peer's sending half, unreliably; false when too many wait.
+    pub fn post_datagram(&self, bytes: &[u8]) -> bool {
+        self.shared.with(|qp| qp.post_datagram(false, bytes))
+    }
+
+    /// A datagram from the peer's sending half.
+    pub fn take_datagram(&self) -> Option<Box<[u8]>> {
+        self.shared.with(|qp| qp.to_recv_half.pop_front())
+    }
+}
+
+/// A posted receive. Dropping it completes it and gives the buffer up.
+pub struct RecvHandle {
+    shared: Shared,
+    at: SlotGen,
+    bitmap: Arc<dyn HostBitmap>,
+    len: u64,
+    completed: bool,
+}
+
+impl RecvHandle {
+    /// Number of the message that lands here.
+    pub fn seq(&self) -> Seq {
+        self.at.seq
+    }
+
+    /// Length of the receive in bytes.
+    #[expect(clippy::len_without_is_empty, reason = "is_full is the question people have")]
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// How the receive is divided.
+    pub fn shape(&self) -> Shape {
+        self.bitmap.shape()
+    }
+
+    /// The chunk bitmap, in host memory; polling it takes no lock.
+    pub fn bitmap(&self) -> Bitmap<'_> {
+        Bitmap::new(&*self.bitmap)
+    }
+
+    /// Per-packet state of one chunk, bit i = packet i of the chunk. May cost a round trip to a device.
+    pub fn packets(&self, c: ChunkIndex) -> u64 {
+        let mut core = self.shared.context().lock();
+        let Some(q) = core.qp(self.shared.id()).map(|qp| qp.q) else { return 0 };
+        core.engine.packets(q, self.at, c)
+    }
+
+    /// The user immediate, once all of its fragments arrived.
+    pub fn immediate(&self) -> Option<u32> {
+        let fragments = self.shared.with(|qp| qp.spec.user_immediate.then(|| qp.spec.layout.fragments()))?;
+        let word = self.bitmap.user().load(Ordering::Acquire);
+        let whole = (word >> 32).count_ones() >= fragments;
+        whole.then_some(word as u32)
+    }
+
+    /// Copies a chunk that is set into `out`; returns its length in bytes, or None while it is not set.
+    ///
+    /// # Panics
+    /// When `out` is shorter than the chunk.
+    pub fn copy_chunk(&self, c: ChunkIndex, out: &mut [u8]) -> Option<usize> {
+        if !self.bitmap().is_set(c) {
+            return None;
+        }
+        // The lock keeps a fabric that places payload in `poll` from writing a duplicate of the same bytes meanwhile.
+        let mut core = self.shared.context().lock();
+        let qp = core.qp(self.shared.id())?;
+        let chunk = self.shape().per_chunk() as u64 * qp.spec.payload as u64;
+        let start = c.0 as u64 * chunk;
+        let len = chunk.min(self.len - start) as usize;
+        assert!(out.len() >= len, "the chunk has {len} bytes, `out` {}", out.len());
+        let src = qp.recv.armed_slice(self.at.seq)?.slice(start as usize, len);
+        // SAFETY: the slot is armed and holds the buffer, so the range is mapped; its packets all arrived, and whoever
+        // could write them again does so under the lock that is held here.
+        unsafe { std::ptr::copy_nonoverlapping(src.as_ptr(), out.as_mut_ptr(), len) };
+        Some(len)
+    }
+
+    /// Ends the receive, at any time, also early. The buffer comes back when no packet can touch it any more.
+    pub fn complete(mut self) -> Retire {
+        self.completed = true;
+        Retire { cell: retire(&self.shared, self.at.seq), _shared: self.shared.clone() }
+    }
+}
+
+fn retire(shared: &Shared, seq: Seq) -> Option<Arc<RetireCell>> {
+    let mut core = shared.context().lock();
+    let now = core.now();
+    let (qp, fabric, engine) = core.parts(shared.id())?;
+    qp.recv.complete(now, fabric, engine, seq)
+}
+
+impl Drop for RecvHandle {
+    fn drop(&mut self) {
+        if !self.completed {
+            retire(&self.shared, self.at.seq);
+        }
+    }
+}
+
+/// A buffer on its way back. Dropping it gives the buffer up.
+#[must_use = "the buffer comes back through this"]
+pub struct Retire {
+    cell: Option<Arc<RetireCell>>,
+    _shared: Shared,
+}
+
+impl Retire {
+    /// The buffer, once it is back; each result is given once.
+    pub fn try_take(&mut self) -> Option<Result<RecvBuf, RetireError>> {
+        self.cell.as_ref().and_then(|c| c.take())
+    }
+}
+
+impl Future for Retire {
+    type Output = Result<RecvBuf, RetireError>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut TaskContext<'_>) -> Poll<Self::Output> {
+        match self.cell.as_ref().and_then(|c| c.take_or_register(cx.waker())) {
+            Some(r) => Poll::Ready(r),
+            None => Poll::Pending,
+        }
+    }
+}

@@ -1,0 +1,227 @@
+//! The sending half: one-shot sends, streams, the datagrams to the peer's receiving half.
+
+use crate::memory::SendBuf;
+use crate::qp::{Closed, NextGrant, PostError, Shared};
+use crate::qp::send_side::MAX_QUEUED_RUNS;
+use crate::types::{PacketOffset, Seq};
+
+/// Sending half of a connected queue pair.
+pub struct SendQp {
+    pub(super) shared: Shared,
+}
+
+/// Where a send stands. None of these means delivered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SendState {
+    /// Packets still wait for the fabric, or it still needs the source memory.
+    Injecting {
+        /// How many.
+        packets: u64,
+    },
+    /// Everything was injected; the memory is free again.
+    Injected,
+    /// The queue pair closed first.
+    Closed(Closed),
+}
+
+impl SendQp {
+    /// The receive that the next message goes to, once its grant is here.
+    pub fn next_grant(&self) -> Option<NextGrant> {
+        self.shared.with(|qp| qp.send.next_grant())
+    }
+
+    /// One-shot write of a whole message into the peer's next posted receive.
+    ///
+    /// `imm` goes along where the queue pair has user immediates; it then needs 8 (or 16) packets.
+    pub fn send(&self, buf: SendBuf, imm: Option<u32>) -> Result<SendHandle, PostError<SendBuf>> {
+        let len = buf.len() as u64;
+        let need = self.shared.with(|qp| if imm.is_some() { qp.send.needed_packets() } else { 0 });
+        let packets = len.div_ceil(self.payload() as u64) as u32;
+        if packets < need {
+            return Err(PostError::ImmediateNeedsPackets { buf, have: packets, need });
+        }
+        let stream = match self.start(len, imm) {
+            Ok(s) => s,
+            Err(e) => return Err(e.with(buf)),
+        };
+        if packets > 0 {
+            self.shared.with(|qp| qp.send.push(stream.seq, 0, packets, buf, false));
+        }
+        Ok(stream.finish(false))
+    }
+
+    /// Opens a message of `len` bytes whose packets are added by [`Stream::extend`].
+    pub fn stream_start(&self, len: u64, imm: Option<u32>) -> Result<Stream, PostError<()>> {
+        self.start(len, imm)
+    }
+
+    fn start(&self, len: u64, imm: Option<u32>) -> Result<Stream, PostError<()>> {
+        let max = self.max_message();
+        if len > max {
+            return Err(PostError::TooLarge { buf: (), len, max });
+        }
+        let seq = self.shared.with(|qp| {
+            if let Some(why) = qp.link.closed() {
+                return Err(PostError::Closed((), why));
+            }
+            let Some(grant) = qp.send.next_grant() else { return Err(PostError::Busy(())) };
+            if len > grant.bytes && !grant.withdrawn {
+                return Err(PostError::TooLong { buf: (), len, posted: grant.bytes });
+            }
+            qp.send.start(len, imm.unwrap_or(0)).ok_or(PostError::Busy(()))
+        })?;
+        Ok(Stream { shared: self.shared.clone(), seq, len, imm: imm.is_some(), ended: false })
+    }
+
+    /// Sends a datagram of the layer above to the peer's receiving half, unreliably; false when too many wait.
+    pub fn post_datagram(&self, bytes: &[u8]) -> bool {
+        self.shared.with(|qp| qp.post_datagram(true, bytes))
+    }
+
+    /// A datagram from the peer's receiving half.
+    pub fn take_datagram(&self) -> Option<Box<[u8]>> {
+        self.shared.with(|qp| qp.to_send_half.pop_front())
+    }
+
+    /// Everything before it is closed: it will never be posted again.
+    pub fn closed_seq(&self) -> Seq {
+        self.shared.with(|qp| qp.send.closed())
+    }
+
+    /// Runs that wait for the fabric; a sender that paces itself keeps this small.
+    pub fn queued_runs(&self) -> usize {
+        self.shared.with(|qp| qp.send.queued_runs())
+    }
+}
+
+impl PostError<()> {
+    fn with<B>(self, buf: B) -> PostError<B> {
+        match self {
+            Self::Busy(()) => PostError::Busy(buf),
+            Self::TooLong { len, posted, .. } => PostError::TooLong { buf, len, posted },
+            Self::TooLarge { len, max, .. } => PostError::TooLarge { buf, len, max },
+            Self::ImmediateNeedsPackets { have, need, .. } => PostError::ImmediateNeedsPackets { buf, have, need },
+            Self::Chunk { asked, .. } => PostError::Chunk { buf, asked },
+            Self::Arm((), e) => PostError::Arm(buf, e),
+            Self::Closed((), why) => PostError::Closed(buf, why),
+        }
+    }
+}
+
+/// Why packets could not be added to a stream.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum StreamError {
+    /// Too many runs wait for the fabric; poll and try again.
+    #[error("no queue space right now; poll and try again")]
+    Busy,
+    /// The bytes do not stand for whole packets of the message at that offset.
+    #[error("packets from {first}: {got} bytes given, at most {left} are left there, only the last packet may be short")]
+    Range {
+        /// First packet asked for.
+        first: u32,
+        /// Bytes given.
+        got: u64,
+        /// Bytes from there to the end of the message.
+        left: u64,
+    },
+    /// The queue pair no longer works.
+    #[error("the queue pair is closed: {0}")]
+    Closed(Closed),
+}
+
+/// An open message. Dropping it ends it.
+pub struct Stream {
+    shared: Shared,
+    seq: Seq,
+    len: u64,
+    imm: bool,
+    ended: bool,
+}
+
+impl Stream {
+    /// The message's number.
+    pub fn seq(&self) -> Seq {
+        self.seq
+    }
+
+    /// Adds the packets from `first` whose bytes are `buf`, at any offset, any number of times.
+    ///
+    /// `repair` marks packets that were posted before: they take another channel.
+    pub fn extend(&self, first: PacketOffset, buf: &SendBuf, repair: bool) -> Result<(), StreamError> {
+        let got = buf.len() as u64;
+        self.shared.with(|qp| {
+            let payload = qp.spec.payload as u64;
+            let left = self.len.saturating_sub(first.0 as u64 * payload);
+            if got == 0 || got > left || (got < left && !got.is_multiple_of(payload)) {
+                return Err(StreamError::Range { first: first.0, got, left });
+            }
+            if let Some(why) = qp.link.closed() {
+                return Err(StreamError::Closed(why));
+            }
+            if qp.send.queued_runs() >= MAX_QUEUED_RUNS {
+                return Err(StreamError::Busy);
+            }
+            qp.send.push(self.seq, first.0, got.div_ceil(payload) as u32, buf.clone(), repair);
+            Ok(())
+        })
+    }
+
+    /// No packets will be added any more.
+    ///
+    /// Gives the stream back when it has a user immediate and not enough packets were sent to carry it.
+    pub fn end(self) -> Result<SendHandle, PostError<Stream>> {
+        if self.imm {
+            let (need, missing) =
+                self.shared.with(|qp| (qp.send.needed_packets(), qp.send.missing_residues(self.seq)));
+            if missing > 0 {
+                return Err(PostError::ImmediateNeedsPackets { buf: self, have: need - missing, need });
+            }
+        }
+        Ok(self.finish(false))
+    }
+
+    /// Ends the stream and drops what still waits for the fabric.
+    pub fn abort(self) -> SendHandle {
+        self.finish(true)
+    }
+
+    fn finish(mut self, discard: bool) -> SendHandle {
+        self.close(discard);
+        SendHandle { shared: self.shared.clone(), seq: self.seq }
+    }
+
+    fn close(&mut self, discard: bool) {
+        if !std::mem::replace(&mut self.ended, true) {
+            self.shared.with(|qp| qp.end_message(self.seq, discard));
+        }
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        self.close(true);
+    }
+}
+
+/// Follows the injection of a message. Dropping it changes nothing.
+pub struct SendHandle {
+    shared: Shared,
+    seq: Seq,
+}
+
+impl SendHandle {
+    /// The message's number.
+    pub fn seq(&self) -> Seq {
+        self.seq
+    }
+
+    /// Whether the message was injected locally; says nothing about delivery.
+    pub fn poll(&self) -> SendState {
+        self.shared.with(|qp| match (qp.send.outstanding(self.seq), qp.link.closed()) {
+            (None | Some(0), _) => SendState::Injected,
+            (Some(_), Some(why)) => SendState::Closed(why),
+            (Some(packets), None) => SendState::Injecting { packets },
+        })
+    }
+}

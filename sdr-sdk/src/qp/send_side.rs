@@ -1,0 +1,341 @@
+//! The sending half of a queue pair: grants received, messages begun, runs waiting for the fabric, `closed`.
+//!
+//! Invariants: a run is posted only for a message whose grant is here and that is not closed; a message is closed only
+//! when its stream has ended and the fabric is done with the source memory of all its packets; source memory is held
+//! until then.
+
+use crate::control::CtsEntry;
+use crate::fabric::{Fabric, QueueSpec, WriteRun};
+use crate::memory::SendBuf;
+use crate::slots::slot_gen;
+use crate::types::{Channel, Generation, Nanos, QueueSet, Seq};
+use std::collections::VecDeque;
+
+/// Runs handed to the fabric in one call at most.
+const BATCH: usize = 64;
+
+/// Runs that may wait for the fabric before `stream_continue` answers `Busy`.
+pub(crate) const MAX_QUEUED_RUNS: usize = 4_096;
+
+struct Message {
+    grant: CtsEntry,
+    bytes: u64,
+    user: u32,
+    /// Residues (mod fragments) of the offsets posted so far, where user immediates are on.
+    residues: u32,
+    /// Packets queued or posted and not yet confirmed by the fabric.
+    outstanding: u64,
+    ended: bool,
+}
+
+impl Message {
+    fn closed(&self) -> bool {
+        self.ended && self.outstanding == 0
+    }
+}
+
+struct Queued {
+    seq: Seq,
+    first: u32,
+    packets: u32,
+    src: SendBuf,
+}
+
+struct Posted {
+    seq: Seq,
+    packets: u64,
+    _src: SendBuf,
+}
+
+#[derive(Default)]
+struct ChannelQueue {
+    queued: VecDeque<Queued>,
+    posted: VecDeque<Posted>,
+}
+
+/// What the next message may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NextGrant {
+    /// The message that the grant is for.
+    pub seq: Seq,
+    /// Length of the posted receive in bytes.
+    pub bytes: u64,
+    /// Packets a chunk at the receiver.
+    pub per_chunk: u8,
+    /// The receiver ended this receive before anything was sent; a message started on it is thrown away.
+    pub withdrawn: bool,
+}
+
+pub(crate) struct SendSide {
+    q: QueueSet,
+    spec: QueueSpec,
+    /// Next message to be started.
+    next: Seq,
+    /// Grants for `next`, `next + 1`, ...
+    grants: VecDeque<CtsEntry>,
+    /// Everything before it is closed; `open[0]` is this message.
+    closed: Seq,
+    open: VecDeque<Message>,
+    channels: Vec<ChannelQueue>,
+    queued_runs: usize,
+    repairs: u32,
+    /// Packets posted on each generation, where the fabric counts exactly.
+    posted: Option<Box<[u64]>>,
+    batch: Vec<WriteRun>,
+}
+
+impl SendSide {
+    pub(crate) fn new(q: QueueSet, spec: QueueSpec, first: Seq, exact_counts: bool) -> Self {
+        Self {
+            q,
+            spec,
+            next: first,
+            grants: VecDeque::new(),
+            closed: first,
+            open: VecDeque::new(),
+            channels: (0..spec.channels).map(|_| ChannelQueue::default()).collect(),
+            queued_runs: 0,
+            repairs: 0,
+            posted: exact_counts.then(|| vec![0; spec.generations as usize].into_boxed_slice()),
+            batch: Vec::with_capacity(BATCH),
+        }
+    }
+
+    /// Everything before it will never be posted again.
+    pub(crate) fn closed(&self) -> Seq {
+        self.closed
+    }
+
+    /// One past the last grant held: the cumulative `grants_seen`.
+    pub(crate) fn granted(&self) -> Seq {
+        self.next.plus(self.grants.len() as u64)
+    }
+
+    /// Messages begun and not closed.
+    pub(crate) fn open_messages(&self) -> usize {
+        self.open.len()
+    }
+
+    /// The next message to be started.
+    pub(crate) fn next(&self) -> Seq {
+        self.next
+    }
+
+    /// Runs that wait for the fabric.
+    pub(crate) fn queued_runs(&self) -> usize {
+        self.queued_runs
+    }
+
+    /// The grant that the next message would use.
+    pub(crate) fn next_grant(&self) -> Option<NextGrant> {
+        self.grants.front().map(|g| NextGrant {
+            seq: self.next,
+            bytes: g.bytes,
+            per_chunk: g.per_chunk,
+            withdrawn: *g == CtsEntry::WITHDRAWN,
+        })
+    }
+
+    /// Takes the grants of a CTS, the first for `first`; true when it held any that are new.
+    ///
+    /// Grants are kept for S messages ahead; what does not fit is repeated by the peer until it does.
+    pub(crate) fn on_grants(&mut self, first: Seq, entries: impl Iterator<Item = CtsEntry>) -> bool {
+        let known = self.granted().distance(first);
+        if known < 0 {
+            return false;
+        }
+        let room = (self.spec.slots as usize).saturating_sub(self.grants.len());
+        let before = self.grants.len();
+        self.grants.extend(entries.skip(known as usize).take(room));
+        self.grants.len() > before
+    }
+
+    /// Packets that the residues rule asks of a message with a user immediate.
+    pub(crate) fn needed_packets(&self) -> u32 {
+        if self.spec.user_immediate { self.spec.layout.fragments() } else { 0 }
+    }
+
+    /// Starts the next message on the grant that `next_grant` showed.
+    pub(crate) fn start(&mut self, bytes: u64, user: u32) -> Option<Seq> {
+        let grant = self.grants.pop_front()?;
+        let seq = self.next;
+        self.next = seq.next();
+        self.open.push_back(Message { grant, bytes, user, residues: 0, outstanding: 0, ended: false });
+        Some(seq)
+    }
+
+    fn message(&mut self, seq: Seq) -> Option<&mut Message> {
+        let i = seq.distance(self.closed);
+        if i < 0 { None } else { self.open.get_mut(i as usize) }
+    }
+
+    /// Bytes of a message that is still open.
+    pub(crate) fn bytes_of(&mut self, seq: Seq) -> Option<u64> {
+        self.message(seq).map(|m| m.bytes)
+    }
+
+    /// Packets queued or posted and not yet confirmed; None once the message is closed.
+    pub(crate) fn outstanding(&mut self, seq: Seq) -> Option<u64> {
+        self.message(seq).map(|m| m.outstanding)
+    }
+
+    /// Residues of the user immediate that no posted packet carries yet, as a count.
+    pub(crate) fn missing_residues(&mut self, seq: Seq) -> u32 {
+        let need = self.needed_packets();
+        self.message(seq).map_or(0, |m| need - m.residues.count_ones().min(need))
+    }
+
+    /// Queues packets `first..first + packets` of an open message, whose bytes are `src`.
+    pub(crate) fn push(&mut self, seq: Seq, first: u32, packets: u32, src: SendBuf, repair: bool) {
+        let fragments = self.spec.layout.fragments();
+        let Some(m) = self.message(seq) else { return };
+        if m.grant == CtsEntry::WITHDRAWN {
+            return;
+        }
+        m.outstanding += packets as u64;
+        for i in 0..packets.min(fragments) {
+            m.residues |= 1 << ((first + i) % fragments);
+        }
+        let per_chunk = m.grant.per_chunk.max(1) as u32;
+        let channels = self.channels.len() as u32;
+        if channels == 1 {
+            self.channels[0].queued.push_back(Queued { seq, first, packets, src });
+            self.queued_runs += 1;
+            return;
+        }
+        // A repair takes another channel than the original did, and the next repair yet another.
+        let shift = if repair {
+            self.repairs = self.repairs.wrapping_add(1);
+            1 + self.repairs % (channels - 1)
+        } else {
+            0
+        };
+        let payload = self.spec.payload as usize;
+        let (mut at, end) = (first, first + packets);
+        while at < end {
+            let stop = (at / per_chunk + 1).saturating_mul(per_chunk).min(end);
+            let offset = (at - first) as usize * payload;
+            let len = ((stop - at) as usize * payload).min(src.len() - offset);
+            let ch = (at / per_chunk + shift) % channels;
+            let run = Queued { seq, first: at, packets: stop - at, src: src.slice(offset, len) };
+            self.channels[ch as usize].queued.push_back(run);
+            self.queued_runs += 1;
+            at = stop;
+        }
+    }
+
+    /// Nothing more will be pushed for `seq`. With `discard`, what still waits here is dropped.
+    pub(crate) fn end(&mut self, seq: Seq, discard: bool) {
+        if discard {
+            for ch in 0..self.channels.len() {
+                let queue = std::mem::take(&mut self.channels[ch].queued);
+                let (gone, kept): (VecDeque<_>, VecDeque<_>) = queue.into_iter().partition(|r| r.seq == seq);
+                self.channels[ch].queued = kept;
+                self.queued_runs -= gone.len();
+                let packets: u64 = gone.iter().map(|r| r.packets as u64).sum();
+                if let Some(m) = self.message(seq) {
+                    m.outstanding -= packets;
+                }
+            }
+        }
+        if let Some(m) = self.message(seq) {
+            m.ended = true;
+        }
+        self.advance();
+    }
+
+    /// The fabric is done with the oldest `packets` of a channel.
+    pub(crate) fn on_sent(&mut self, ch: Channel, mut packets: u64) {
+        while packets > 0 {
+            let Some(queue) = self.channels.get_mut(ch.0 as usize) else { return };
+            let Some(front) = queue.posted.front_mut() else { return };
+            let n = front.packets.min(packets);
+            front.packets -= n;
+            packets -= n;
+            let seq = front.seq;
+            if front.packets == 0 {
+                queue.posted.pop_front();
+            }
+            if let Some(m) = self.message(seq) {
+                m.outstanding -= n;
+            }
+        }
+        self.advance();
+    }
+
+    fn advance(&mut self) {
+        while self.open.front().is_some_and(Message::closed) {
+            self.open.pop_front();
+            self.closed = self.closed.next();
+        }
+    }
+
+    /// Posts what waits, as far as the fabric takes it. Returns the packets posted.
+    pub(crate) fn flush(&mut self, now: Nanos, fabric: &mut dyn Fabric) -> u64 {
+        let mut total = 0;
+        for ch in 0..self.channels.len() {
+            while !self.channels[ch].queued.is_empty() {
+                let offered = self.fill_batch(ch);
+                let taken = fabric.post(now, Channel(ch as u8), &self.batch);
+                self.posted(ch, taken);
+                total += taken;
+                if taken < offered {
+                    break;
+                }
+            }
+        }
+        total
+    }
+
+    fn fill_batch(&mut self, ch: usize) -> u64 {
+        self.batch.clear();
+        let mut packets = 0;
+        for r in self.channels[ch].queued.iter().take(BATCH) {
+            let i = r.seq.distance(self.closed) as usize;
+            let m = &self.open[i];
+            packets += r.packets as u64;
+            self.batch.push(WriteRun {
+                q: self.q,
+                at: slot_gen(&self.spec, r.seq),
+                grant: m.grant.grant,
+                first: r.first,
+                packets: r.packets,
+                src: r.src.raw(),
+                user: m.user,
+            });
+        }
+        packets
+    }
+
+    fn posted(&mut self, ch: usize, mut taken: u64) {
+        let payload = self.spec.payload as usize;
+        while taken > 0 {
+            let queue = &mut self.channels[ch];
+            let Some(mut run) = queue.queued.pop_front() else { return };
+            let n = (run.packets as u64).min(taken);
+            taken -= n;
+            if let Some(p) = &mut self.posted {
+                p[slot_gen(&self.spec, run.seq).generation.0 as usize] += n;
+            }
+            let rest = run.packets - n as u32;
+            queue.posted.push_back(Posted { seq: run.seq, packets: n, _src: run.src.clone() });
+            if rest == 0 {
+                self.queued_runs -= 1;
+            } else {
+                let skip = n as usize * payload;
+                run = Queued { first: run.first + n as u32, packets: rest, src: run.src.slice(skip, run.src.len() - skip), ..run };
+                queue.queued.push_front(run);
+            }
+        }
+    }
+
+    /// Packets posted on the generation that the peer grants next, once its previous round is wholly closed.
+    pub(crate) fn drain_statement(&self) -> Option<(Generation, u64)> {
+        let posted = self.posted.as_ref()?;
+        let s = self.spec.slots as u64;
+        let at = slot_gen(&self.spec, self.granted());
+        let round_end = Seq(at.seq.0 & !(s - 1)).minus(s * self.spec.generations as u64).plus(s);
+        let covered = !self.closed.before(round_end);
+        covered.then(|| (at.generation, posted[at.generation.0 as usize]))
+    }
+}
