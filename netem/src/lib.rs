@@ -1,1 +1,17 @@
 //! Link models and virtual time.
+//!
+//! A link is a pure, seeded function: `now` and the seed come in, arrivals come out. Nothing here reads a clock, starts a
+//! thread or opens a file, so the same model runs under a user-space emulator and in virtual time at 3.2 Tbit/s.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`units`] | sizes, rates, times, probabilities and distances as people write them |
+//! | [`rng`] | seed derivation and the few draws the models need |
+//! | [`wire`] | exact serialisation: picoseconds and fractions of them |
+
+#![forbid(unsafe_code)]
+
+pub mod rng;
+pub mod units;
+pub mod wire;
+
