@@ -8,10 +8,13 @@
 //! | [`units`] | sizes, rates, times, probabilities and distances as people write them |
 //! | [`rng`] | seed derivation and the few draws the models need |
 //! | [`wire`] | exact serialisation: picoseconds and fractions of them |
+//! | [`loss`] | which packets of a back-to-back run are lost |
 
 #![forbid(unsafe_code)]
 
+pub mod loss;
 pub mod rng;
 pub mod units;
 pub mod wire;
 
+pub use loss::{LossError, LossModel, LossSpec};
