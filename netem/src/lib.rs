@@ -9,12 +9,15 @@
 //! | [`rng`] | seed derivation and the few draws the models need |
 //! | [`wire`] | exact serialisation: picoseconds and fractions of them |
 //! | [`loss`] | which packets of a back-to-back run are lost |
+//! | [`link`] | one direction of a link: queue, wire, loss, delay, impairments |
 
 #![forbid(unsafe_code)]
 
+pub mod link;
 pub mod loss;
 pub mod rng;
 pub mod units;
 pub mod wire;
 
+pub use link::{Counters, Delivery, DeliveryKind, Link, LinkSpec};
 pub use loss::{LossError, LossModel, LossSpec};
