@@ -10,14 +10,17 @@
 //! | [`wire`] | exact serialisation: picoseconds and fractions of them |
 //! | [`loss`] | which packets of a back-to-back run are lost |
 //! | [`link`] | one direction of a link: queue, wire, loss, delay, impairments |
+//! | [`spec`] | the command-line form of a path, `rtt=25ms,rate=2Gbit,loss=1e-3` |
 
 #![forbid(unsafe_code)]
 
 pub mod link;
 pub mod loss;
 pub mod rng;
+pub mod spec;
 pub mod units;
 pub mod wire;
 
 pub use link::{Counters, Delivery, DeliveryKind, Link, LinkSpec};
 pub use loss::{LossError, LossModel, LossSpec};
+pub use spec::{PathSpec, SpecError};
