@@ -1,1 +1,26 @@
 //! Link models and virtual time.
+//!
+//! A link is a pure, seeded function: `now` and the seed come in, arrivals come out. Nothing here reads a clock, starts a
+//! thread or opens a file, so the same model runs under a user-space emulator and in virtual time at 3.2 Tbit/s.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`units`] | sizes, rates, times, probabilities and distances as people write them |
+//! | [`rng`] | seed derivation and the few draws the models need |
+//! | [`wire`] | exact serialisation: picoseconds and fractions of them |
+//! | [`loss`] | which packets of a back-to-back run are lost |
+//! | [`link`] | one direction of a link: queue, wire, loss, delay, impairments |
+//! | [`spec`] | the command-line form of a path, `rtt=25ms,rate=2Gbit,loss=1e-3` |
+
+#![forbid(unsafe_code)]
+
+pub mod link;
+pub mod loss;
+pub mod rng;
+pub mod spec;
+pub mod units;
+pub mod wire;
+
+pub use link::{Counters, Delivery, DeliveryKind, Link, LinkSpec};
+pub use loss::{LossError, LossModel, LossSpec};
+pub use spec::{PathSpec, SpecError};
