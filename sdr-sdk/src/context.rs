@@ -13,6 +13,7 @@ use crate::qp::{QpInfo, UnconnectedQp};
 use crate::types::{Channel, Nanos, QueueSet, Seq};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Waker;
 
 /// Settings of a context.
@@ -108,6 +109,8 @@ pub enum RegisterError {
     Fabric(#[from] FabricError),
 }
 
+static CONTEXTS: AtomicU64 = AtomicU64::new(0);
+
 /// Names a queue pair inside its context.
 pub(crate) type QpId = usize;
 
@@ -119,6 +122,8 @@ pub(crate) struct Core {
     by_queue: HashMap<QueueSet, QpId>,
     regions: Vec<(Arc<Region>, RegionId)>,
     now: Nanos,
+    /// Tells contexts apart: region numbers mean nothing to another one.
+    number: u64,
 }
 
 impl Drop for Core {
@@ -142,6 +147,10 @@ impl Core {
         qps.get_mut(id).and_then(Option::as_mut).map(|qp| (qp, &mut **fabric, &mut **engine))
     }
 
+    pub(crate) fn number(&self) -> u64 {
+        self.number
+    }
+
     /// The time of the last poll.
     pub(crate) fn now(&self) -> Nanos {
         self.now
@@ -154,15 +163,22 @@ impl Core {
         self.engine.close(qp.q);
     }
 
-    fn poll(&mut self, now: Nanos, wakers: &mut Vec<Waker>) {
+    /// True when nothing waits in fabric or engine that came before this pass.
+    fn poll(&mut self, now: Nanos, wakers: &mut Vec<Waker>) -> bool {
         self.now = self.now.max(now);
         let Self { fabric, engine, qps, by_queue, .. } = self;
         let qp_of = |qps: &mut Vec<Option<QpCore>>, q| by_queue.get(&q).copied().filter(|&id| qps[id].is_some());
+        let mut more = false;
         for ch in 0..fabric.caps().channels {
-            fabric.poll(now, Channel(ch), &mut |e: Event<'_>| match e {
-                Event::Sent { q, channel, packets } => {
+            more |= fabric.poll(now, Channel(ch), &mut |e: Event<'_>| match e {
+                Event::Sent { q, at, packets } => {
                     if let Some(qp) = qp_of(qps, q).and_then(|id| qps[id].as_mut()) {
-                        qp.on_sent(channel, packets);
+                        qp.on_sent(at.seq, packets);
+                    }
+                }
+                Event::Armed { q, at, grant } => {
+                    if let Some(qp) = qp_of(qps, q).and_then(|id| qps[id].as_mut()) {
+                        qp.recv.on_armed(at, grant);
                     }
                 }
                 Event::Disarmed { q, at } => {
@@ -172,10 +188,10 @@ impl Core {
                 }
                 Event::Control { q, bytes } => {
                     if let Some(qp) = qp_of(qps, q).and_then(|id| qps[id].as_mut()) {
-                        qp.on_control(now, bytes, |g| engine.counted(q, g));
+                        qp.on_control(now, bytes);
                     }
                 }
-                Event::QueueError { q, code } => {
+                Event::QueueError { q, code, .. } => {
                     if let Some(qp) = qp_of(qps, q).and_then(|id| qps[id].as_mut()) {
                         qp.link.close(crate::qp::Closed::Queue(code));
                     }
@@ -183,13 +199,14 @@ impl Core {
                 Event::Retired { .. } => {}
             });
         }
-        engine.poll(now, &mut **fabric, &mut |e: Event<'_>| {
+        more |= engine.poll(now, &mut **fabric, &mut |e: Event<'_>| {
             if let Event::Retired { q, at } = e
                 && let Some(qp) = qp_of(qps, q).and_then(|id| qps[id].as_mut())
             {
                 qp.recv.on_retired(at, wakers);
             }
         });
+        !more
     }
 
     /// Regions that no buffer refers to any more go back to the system.
@@ -234,6 +251,7 @@ impl Context {
             by_queue: HashMap::new(),
             regions: Vec::new(),
             now: Nanos::ZERO,
+            number: CONTEXTS.fetch_add(1, Ordering::Relaxed),
         };
         Ok(Self { core: Arc::new(Mutex::new(core)) })
     }
@@ -251,8 +269,8 @@ impl Context {
     /// Registers memory that somebody else owns.
     ///
     /// # Safety
-    /// `base..base + len` is initialised, stays valid for reads and writes, and nobody else accesses it, until this
-    /// context and every buffer made from it are gone.
+    /// `base..base + len` is initialised, readable and writable by the CPU, stays so, and nobody else accesses it, until
+    /// this context and every buffer made from it are gone. It is registered once at a time.
     pub unsafe fn register_foreign(
         &self,
         base: std::ptr::NonNull<u8>,
@@ -267,7 +285,7 @@ impl Context {
         core.collect_regions();
         let id = core.fabric.register(&region)?;
         core.regions.push((region.clone(), id));
-        Ok(RecvBuf::whole(region, id))
+        Ok(RecvBuf::whole(core.number, region, id))
     }
 
     /// Creates a queue pair. Exchange [`UnconnectedQp::info`] with the peer, then connect.
@@ -305,11 +323,14 @@ impl Context {
         let mut wakers = Vec::new();
         let wake_at = {
             let mut core = self.lock();
-            core.poll(now, &mut wakers);
+            let dry = core.poll(now, &mut wakers);
             let Core { fabric, engine, qps, .. } = &mut *core;
-            let mut wake_at = fabric.wake_at();
+            let mut wake_at = if dry { fabric.wake_at() } else { Some(now) };
             for qp in qps.iter_mut().flatten().filter(|qp| qp.connected) {
-                qp.flush(now, &mut **fabric, &mut **engine, &mut wakers);
+                if dry {
+                    qp.drain(now, &**engine);
+                }
+                qp.flush(now, &mut **fabric, &mut wakers);
                 wake_at = [wake_at, qp.wake_at(now)].into_iter().flatten().min();
             }
             wake_at

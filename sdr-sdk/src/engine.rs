@@ -14,13 +14,23 @@ use crate::fabric::{CompletionModel, EventSink, Fabric, QueueSpec};
 use crate::types::{Channel, ChunkIndex, Generation, Nanos, PacketOffset, QueueSet, Seq, SlotGen};
 use std::sync::Arc;
 
+/// A place in the stream of messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mark {
+    /// Message.
+    pub seq: Seq,
+    /// Packet of it.
+    pub offset: PacketOffset,
+}
+
 /// How far a channel has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
-    /// Furthest message seen.
-    pub seq: Seq,
-    /// Furthest packet seen of it.
-    pub offset: PacketOffset,
+    /// Furthest packet seen of those whose home is this channel, (offset / packets a chunk) mod channels. First
+    /// transmissions leave a channel in order, repairs never take their home channel: what is missing below was lost.
+    pub home: Option<Mark>,
+    /// Furthest packet seen of any kind.
+    pub any: Mark,
 }
 
 /// Why an engine refused.
@@ -51,14 +61,20 @@ pub struct EngineCounters {
 }
 
 /// Turns completions into bitmaps.
-pub trait CompletionEngine: Send {
+///
+/// # Safety
+/// The context reads buffers on the word of this trait. A chunk byte is set only when a completion for each of its
+/// packets was taken while the slot was armed for that [`SlotGen`]; after [`Event::Retired`] nothing of it changes.
+///
+/// [`Event::Retired`]: crate::fabric::Event::Retired
+pub unsafe trait CompletionEngine: Send {
     /// Whether it can consume what the fabric produces.
     fn accepts(&self, m: &CompletionModel<'_>) -> Result<(), EngineError>;
 
     /// Prepares the slots of a queue pair; `first` is its first message.
     fn open(&mut self, q: QueueSet, spec: &QueueSpec, first: Seq) -> Result<(), EngineError>;
 
-    /// Forgets a queue pair, after its fabric queues were closed.
+    /// Forgets a queue pair, after its fabric queues were closed. What workers may still touch is freed later.
     fn close(&mut self, q: QueueSet);
 
     /// Gives `at` a clear bitmap. The slot's previous use is retired.
@@ -68,7 +84,8 @@ pub trait CompletionEngine: Send {
     fn retire(&mut self, q: QueueSet, at: SlotGen);
 
     /// Makes progress: takes completions from `f` (or a ring), sets bits, reports retirements.
-    fn poll(&mut self, now: Nanos, f: &mut dyn Fabric, out: &mut dyn EventSink);
+    /// True when it stopped at its bound, so that completions may still wait.
+    fn poll(&mut self, now: Nanos, f: &mut dyn Fabric, out: &mut dyn EventSink) -> bool;
 
     /// Per-packet state of one chunk of an armed slot, bit i = packet i of the chunk. May cost a round trip to a device.
     fn packets(&self, q: QueueSet, at: SlotGen, c: ChunkIndex) -> u64;

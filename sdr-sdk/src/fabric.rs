@@ -116,14 +116,24 @@ pub struct CompletionRun {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Event<'a> {
-    /// The oldest `packets` posted on (q, channel) no longer need their source memory.
+    /// `packets` more of the posted packets of `at` need their source memory no longer and will not leave any more;
+    /// also those that a failing queue flushed.
     Sent {
         /// Queues.
         q: QueueSet,
-        /// Channel; order holds within one.
-        channel: Channel,
+        /// The message.
+        at: SlotGen,
         /// Packets newly done.
         packets: u64,
+    },
+    /// The key of `at` works now; only where `arm` did not give the grant at once.
+    Armed {
+        /// Queues.
+        q: QueueSet,
+        /// What was armed.
+        at: SlotGen,
+        /// What the peer needs.
+        grant: Grant,
     },
     /// No packet of `at` touches memory any more.
     Disarmed {
@@ -146,10 +156,14 @@ pub enum Event<'a> {
         /// Its bytes.
         bytes: &'a [u8],
     },
-    /// The queues are unusable until they are rebuilt.
+    /// One queue is unusable until it is rebuilt.
     QueueError {
         /// Queues.
         q: QueueSet,
+        /// Its channel.
+        channel: Channel,
+        /// Its generation.
+        generation: Generation,
         /// Provider's code.
         code: u32,
     },
@@ -195,7 +209,13 @@ pub enum FabricError {
 }
 
 /// Carries packets and owns keys.
-pub trait Fabric: Send {
+///
+/// # Safety
+/// The context lets go of memory on the word of this trait. An implementation writes to the `dst` of `arm` only from
+/// that call until it reported [`Event::Disarmed`] or returned from `close`; it reads the `src` of `post` only until it
+/// reported [`Event::Sent`] for those packets or returned from `close`; it uses a region only between `register` and
+/// `deregister`. Completions are reported after the payload is in place, and only for packets that were verified.
+pub unsafe trait Fabric: Send {
     /// What it can do; constant.
     fn caps(&self) -> Caps;
 
@@ -203,6 +223,7 @@ pub trait Fabric: Send {
     fn completions(&self, ch: Channel) -> CompletionModel<'_>;
 
     /// Creates the queues of a queue pair. The bytes are its address, opaque to everyone but the same kind of fabric.
+    /// A `QueueSet` is never given twice by one fabric, so that what is left of a closed one names nothing.
     fn open(&mut self, spec: &QueueSpec) -> Result<(QueueSet, Vec<u8>), FabricError>;
 
     /// Connects the queues to the peer's.
@@ -217,8 +238,9 @@ pub trait Fabric: Send {
     /// Undoes `register`; nothing is armed in or posted from the region.
     fn deregister(&mut self, region: RegionId);
 
-    /// Lets packets of `at` into `dst`, and no other packets.
-    fn arm(&mut self, q: QueueSet, at: SlotGen, dst: RawSlice) -> Result<Grant, FabricError>;
+    /// Lets packets of `at` into `dst`, and no other packets. Without a grant the key works only from
+    /// [`Event::Armed`] on; `disarm` is allowed before that.
+    fn arm(&mut self, q: QueueSet, at: SlotGen, dst: RawSlice) -> Result<Option<Grant>, FabricError>;
 
     /// Takes the key away; answered by [`Event::Disarmed`] once no packet can touch the buffer.
     fn disarm(&mut self, q: QueueSet, at: SlotGen);
@@ -229,8 +251,9 @@ pub trait Fabric: Send {
     /// Sends a control datagram of at most [`MAX_CONTROL`] bytes, unreliably; false when there is no room now.
     fn control(&mut self, now: Nanos, q: QueueSet, msg: &[u8]) -> bool;
 
-    /// Makes progress on `ch` and reports it. Bounded work a call.
-    fn poll(&mut self, now: Nanos, ch: Channel, out: &mut dyn EventSink);
+    /// Makes progress on `ch` and reports it. Bounded work a call; true when it stopped at the bound, so that packets
+    /// may still wait.
+    fn poll(&mut self, now: Nanos, ch: Channel, out: &mut dyn EventSink) -> bool;
 
     /// Appends the completions of `ch` ([`CompletionModel::Batch`] only).
     fn take_completions(&mut self, ch: Channel, out: &mut Vec<CompletionRun>);

@@ -26,8 +26,8 @@ pub enum MemoryError {
         /// The system's reason.
         source: std::io::Error,
     },
-    /// Empty regions cannot be registered.
-    #[error("a region has at least one byte")]
+    /// A region has at least one byte, and at most `isize::MAX`.
+    #[error("a region has 1 to isize::MAX bytes")]
     Empty,
 }
 
@@ -50,8 +50,8 @@ unsafe impl Sync for Region {}
 
 impl Region {
     /// Maps `len` bytes.
-    pub fn map(len: usize) -> Result<Arc<Self>, MemoryError> {
-        if len == 0 {
+    pub(crate) fn map(len: usize) -> Result<Arc<Self>, MemoryError> {
+        if len == 0 || len > isize::MAX as usize {
             return Err(MemoryError::Empty);
         }
         // SAFETY: a fresh private anonymous mapping at an address of the kernel's choice aliases nothing.
@@ -71,10 +71,9 @@ impl Region {
     /// Memory that somebody else owns: a GPU's, or a caller's across FFI.
     ///
     /// # Safety
-    /// `base..base + len` stays valid for reads and writes, and nobody else accesses it, until every buffer made from
-    /// the region and the context it is registered with are gone.
-    pub unsafe fn foreign(base: NonNull<u8>, len: usize) -> Result<Arc<Self>, MemoryError> {
-        if len == 0 {
+    /// As [`Context::register_foreign`](crate::Context::register_foreign).
+    pub(crate) unsafe fn foreign(base: NonNull<u8>, len: usize) -> Result<Arc<Self>, MemoryError> {
+        if len == 0 || len > isize::MAX as usize {
             return Err(MemoryError::Empty);
         }
         Ok(Arc::new(Self { base, len, backing: Backing::Foreign }))
@@ -156,6 +155,8 @@ impl RawSlice {
 
 #[derive(Clone)]
 struct Part {
+    /// Number of the context that registered the region: `id` means nothing to another.
+    owner: u64,
     region: Arc<Region>,
     id: RegionId,
     offset: usize,
@@ -181,9 +182,9 @@ pub struct RecvBuf(Part);
 
 impl RecvBuf {
     /// The whole of a region that `register` has just named; crate-private so that it happens once.
-    pub(crate) fn whole(region: Arc<Region>, id: RegionId) -> Self {
+    pub(crate) fn whole(owner: u64, region: Arc<Region>, id: RegionId) -> Self {
         let len = region.len();
-        Self(Part { region, id, offset: 0, len })
+        Self(Part { owner, region, id, offset: 0, len })
     }
 
     /// Two buffers, the first with `mid` bytes.
@@ -194,6 +195,11 @@ impl RecvBuf {
         assert!(mid <= self.0.len, "split at {mid} of {} bytes", self.0.len);
         let tail = Part { offset: self.0.offset + mid, len: self.0.len - mid, ..self.0.clone() };
         (Self(Part { len: mid, ..self.0 }), Self(tail))
+    }
+
+    /// Number of the context it belongs to.
+    pub(crate) fn owner(&self) -> u64 {
+        self.0.owner
     }
 
     /// Ends writing: the buffer can be sent, any number of times, by any number of clones.
@@ -244,6 +250,16 @@ impl SendBuf {
     /// The address range.
     pub(crate) fn raw(&self) -> RawSlice {
         self.0.raw()
+    }
+
+    /// Number of the context it belongs to.
+    pub(crate) fn owner(&self) -> u64 {
+        self.0.owner
+    }
+
+    /// What keeps the memory mapped.
+    pub(crate) fn region(&self) -> &Arc<Region> {
+        &self.0.region
     }
 }
 

@@ -77,6 +77,9 @@ pub enum PostError<B> {
         /// The value.
         asked: u32,
     },
+    /// The buffer is memory of another context.
+    #[error("the buffer was registered with another context")]
+    Foreign(B),
     /// Fabric or engine refused to arm the slot.
     #[error("arming the slot failed: {1}")]
     Arm(B, ArmError),
@@ -89,7 +92,7 @@ impl<B> PostError<B> {
     /// The buffer that was refused.
     pub fn into_buf(self) -> B {
         match self {
-            Self::Busy(b) | Self::Arm(b, _) | Self::Closed(b, _) => b,
+            Self::Busy(b) | Self::Foreign(b) | Self::Arm(b, _) | Self::Closed(b, _) => b,
             Self::TooLong { buf, .. }
             | Self::TooLarge { buf, .. }
             | Self::ImmediateNeedsPackets { buf, .. }
@@ -212,8 +215,8 @@ impl Shared {
         let mut wakers = Vec::new();
         let wake_at = {
             let mut core = self.0.ctx.lock();
-            let (qp, fabric, engine) = core.parts(self.0.id)?;
-            qp.flush(now, fabric, engine, &mut wakers);
+            let (qp, fabric, _) = core.parts(self.0.id)?;
+            qp.flush(now, fabric, &mut wakers);
             qp.wake_at(now)
         };
         wakers.into_iter().for_each(std::task::Waker::wake);

@@ -7,7 +7,7 @@
 use crate::bitmap::{HostBitmap, Shape};
 use crate::control::CtsEntry;
 use crate::engine::{CompletionEngine, EngineError};
-use crate::fabric::{Fabric, FabricError, QueueSpec};
+use crate::fabric::{Fabric, FabricError, Grant, QueueSpec};
 use crate::memory::{RawSlice, RecvBuf};
 use crate::types::{Generation, MessageId, Nanos, QueueSet, Seq, SlotGen};
 use std::collections::VecDeque;
@@ -99,7 +99,8 @@ impl RetireCell {
 
 enum Slot {
     Free,
-    Armed { seq: Seq, buf: RecvBuf, cts: CtsEntry },
+    /// Without an entry until the fabric confirmed that the key works.
+    Armed { seq: Seq, buf: RecvBuf, per_chunk: u8, cts: Option<CtsEntry> },
     Retiring(Retiring),
 }
 
@@ -117,8 +118,12 @@ struct Retiring {
 pub(crate) struct RecvSlots {
     q: QueueSet,
     spec: QueueSpec,
-    /// The next receive to be posted; everything before it was granted.
+    /// The next receive to be posted.
     next: Seq,
+    /// Everything before it may be told to the peer.
+    granted: Seq,
+    /// Everything before it was completed here.
+    retired: Seq,
     table: Box<[Slot]>,
     armed: u32,
     retiring: u32,
@@ -142,8 +147,9 @@ struct ClosedEntry {
 struct ExactDrain {
     /// Packets of each generation that never came: posted minus counted, fixed once L had passed.
     lost: Box<[u64]>,
-    /// The peer's newest statement about the generation that is to be used next.
-    posted: Option<(Generation, u64)>,
+    /// The peer's newest statement: first seq of a round (S messages) that is wholly closed, packets posted on its
+    /// generation up to the end of that round.
+    posted: Option<(Seq, u64)>,
 }
 
 impl RecvSlots {
@@ -154,6 +160,8 @@ impl RecvSlots {
             q,
             spec,
             next: first,
+            granted: first,
+            retired: first,
             table: (0..spec.slots).map(|_| Slot::Free).collect(),
             armed: 0,
             retiring: 0,
@@ -165,9 +173,19 @@ impl RecvSlots {
         }
     }
 
-    /// The next receive to be posted; one past the last grant.
+    /// The next receive to be posted.
     pub(crate) fn next(&self) -> Seq {
         self.next
+    }
+
+    /// One past the last receive that the peer may be told of.
+    pub(crate) fn granted(&self) -> Seq {
+        self.granted
+    }
+
+    /// Everything before it was completed here: the peer need not start it any more.
+    pub(crate) fn retired(&self) -> Seq {
+        self.retired
     }
 
     /// The peer's cumulative `closed`.
@@ -227,10 +245,11 @@ impl RecvSlots {
         let slot = &mut self.table[at.slot.0 as usize];
         match fabric.arm(self.q, at, buf.raw()) {
             Ok(grant) => {
-                let cts = CtsEntry { bytes: buf.len() as u64, per_chunk, grant };
-                *slot = Slot::Armed { seq: at.seq, buf, cts };
+                let cts = grant.map(|grant| CtsEntry { bytes: buf.len() as u64, per_chunk, grant });
+                *slot = Slot::Armed { seq: at.seq, buf, per_chunk, cts };
                 self.armed += 1;
                 self.next = self.next.next();
+                self.advance();
                 Ok((at, bitmap))
             }
             Err(e) => {
@@ -244,15 +263,41 @@ impl RecvSlots {
         }
     }
 
+    /// The fabric confirmed that the key of `at` works.
+    pub(crate) fn on_armed(&mut self, at: SlotGen, grant: Grant) {
+        if let Slot::Armed { seq, buf, per_chunk, cts } = &mut self.table[at.slot.0 as usize]
+            && *seq == at.seq
+        {
+            *cts = Some(CtsEntry { bytes: buf.len() as u64, per_chunk: *per_chunk, grant });
+            self.advance();
+        }
+    }
+
+    fn slot(&self, seq: Seq) -> &Slot {
+        &self.table[slot_gen(&self.spec, seq).slot.0 as usize]
+    }
+
+    /// Moves `granted` over what is confirmed or ended, and `retired` over what is completed.
+    fn advance(&mut self) {
+        while self.granted.before(self.next)
+            && !matches!(self.slot(self.granted), Slot::Armed { seq, cts: None, .. } if *seq == self.granted)
+        {
+            self.granted = self.granted.next();
+        }
+        while self.retired.before(self.granted)
+            && !matches!(self.slot(self.retired), Slot::Armed { seq, .. } if *seq == self.retired)
+        {
+            self.retired = self.retired.next();
+        }
+    }
+
     /// CTS entries from `from` on. An entry is owed for each seq: a receive that ended before its entry was seen is
     /// withdrawn.
     pub(crate) fn grants(&self, from: Seq) -> impl Iterator<Item = CtsEntry> {
-        let n = self.next.distance(from).max(0) as u64;
-        (0..n.min(self.spec.slots as u64)).map(move |i| {
-            match &self.table[slot_gen(&self.spec, from.plus(i)).slot.0 as usize] {
-                Slot::Armed { seq, cts, .. } if *seq == from.plus(i) => *cts,
-                _ => CtsEntry::WITHDRAWN,
-            }
+        let n = self.granted.distance(from).max(0) as u64;
+        (0..n.min(self.spec.slots as u64)).map(move |i| match self.slot(from.plus(i)) {
+            Slot::Armed { seq, cts: Some(cts), .. } if *seq == from.plus(i) => *cts,
+            _ => CtsEntry::WITHDRAWN,
         })
     }
 
@@ -283,6 +328,7 @@ impl RecvSlots {
                 self.retiring += 1;
                 engine.retire(self.q, at);
                 fabric.disarm(self.q, at);
+                self.advance();
                 Some(cell)
             }
             other => {
@@ -340,17 +386,15 @@ impl RecvSlots {
         }
     }
 
-    /// Takes the cumulative facts of a control datagram. `counted` gives the completions seen on a generation.
-    ///
-    /// False when the peer claims to have closed what was never granted.
+    /// Takes the cumulative facts of a control datagram. False when the peer claims to have closed what was never
+    /// granted.
     pub(crate) fn on_facts(
         &mut self,
         now: Nanos,
         closed: Seq,
-        posted: Option<(Generation, u64)>,
-        counted: impl Fn(Generation) -> u64,
+        posted: Option<(Seq, u64)>,
     ) -> bool {
-        if self.next.before(closed) {
+        if self.granted.before(closed) {
             return false;
         }
         if self.closed.before(closed) {
@@ -363,11 +407,11 @@ impl RecvSlots {
         if let (Some(x), Some(p)) = (&mut self.exact, posted) {
             x.posted = Some(p);
         }
-        self.drain(now, counted);
         true
     }
 
-    /// Moves `drained` on, by age or by equal counts.
+    /// Moves `drained` on, by age or by equal counts. Call it only after a pass over fabric and engine that began at
+    /// `now` and came up empty: what waited in our own queues is then counted, or dropped by key and stamp.
     pub(crate) fn drain(&mut self, now: Nanos, counted: impl Fn(Generation) -> u64) {
         while let Some(e) = self.closed_log.front()
             && now >= e.received + self.lifetime
@@ -375,22 +419,26 @@ impl RecvSlots {
             self.drained = self.drained.latest(e.upto);
             self.closed_log.pop_front();
         }
+        self.drain_by_count(counted);
+    }
+
+    /// Equal counts mean that nothing of a round is in flight, if the round is closed and nothing of the generation's
+    /// next round was granted yet. A round drains as a whole.
+    fn drain_by_count(&mut self, counted: impl Fn(Generation) -> u64) {
+        let (s, reuse) = (self.spec.slots as u64, self.reuse());
+        let round = self.next.minus(reuse);
         let Some(x) = &mut self.exact else { return };
-        let Some((generation, posted)) = x.posted else { return };
-        // The whole previous round of the generation that is used next.
-        let (s, reuse) = (self.spec.slots as u64, self.spec.slots as u64 * self.spec.generations as u64);
-        let round_end = Seq(self.next.0 & !(s - 1)).minus(reuse).plus(s);
-        let index = generation.0 as usize;
-        if generation != slot_gen(&self.spec, self.next).generation || index >= x.lost.len() {
+        let Some((stated, posted)) = x.posted else { return };
+        if !self.next.0.is_multiple_of(s) || stated != round {
             return;
         }
-        if !self.drained.before(round_end) {
-            // Drained by age, before anything of the new round was granted: what is still uncounted never comes.
-            if self.next.0.is_multiple_of(s) {
-                x.lost[index] = posted.saturating_sub(counted(generation));
-            }
-        } else if !self.closed.before(round_end) && posted == counted(generation) + x.lost[index] {
-            self.drained = round_end;
+        let generation = slot_gen(&self.spec, round).generation;
+        let (count, lost) = (counted(generation), &mut x.lost[generation.0 as usize]);
+        if !self.drained.before(round.plus(s)) {
+            // Drained by age: what is still uncounted never comes.
+            *lost = posted.saturating_sub(count);
+        } else if !self.closed.before(round.plus(s)) && posted == count.saturating_add(*lost) {
+            self.drained = round.plus(s);
         }
     }
 }

@@ -6,7 +6,7 @@ use crate::fabric::{Fabric, QueueSpec};
 use crate::qp::link::{Closed, Load, PeerLink};
 use crate::qp::send_side::SendSide;
 use crate::slots::RecvSlots;
-use crate::types::{Generation, Nanos, QueueSet, Seq};
+use crate::types::{Nanos, QueueSet, Seq};
 use std::collections::VecDeque;
 use std::task::Waker;
 
@@ -82,29 +82,37 @@ impl QpCore {
 
     fn load(&self) -> Load {
         let busy = self.expecting || self.recv.armed() > 0 || self.send.open_messages() > 0;
-        Load { busy, granted: self.recv.next() }
+        Load { busy, granted: self.recv.granted() }
     }
 
     /// A verified control datagram came in.
-    pub(crate) fn on_control(&mut self, now: Nanos, bytes: &[u8], counted: impl Fn(Generation) -> u64) {
+    pub(crate) fn on_control(&mut self, now: Nanos, bytes: &[u8]) {
         let Ok(d) = Datagram::decode(bytes) else {
             self.counters.control_malformed += 1;
             return;
         };
         self.counters.control_received += 1;
-        if !self.link.on_header(now, &d.header, self.recv.next()) {
+        if !self.link.on_header(now, &d.header, self.recv.granted()) {
             return self.link.close(Closed::Protocol("it confirms grants that were never given"));
         }
         if self.link.closed().is_some() {
             return;
         }
-        if !self.recv.on_facts(now, d.header.closed, d.header.drain, counted) {
+        if !self.recv.on_facts(now, d.header.closed, d.header.drain) {
             return self.link.close(Closed::Protocol("it closes messages that were never granted"));
         }
         let mut entries = d.entries().peekable();
         if entries.peek().is_some() {
             self.send.on_grants(d.first(), entries);
             // New ones are to be confirmed; known ones show that the confirmation was lost.
+            self.link.owe();
+        }
+        // Grants seen bound it: a claim beyond them names messages that were never granted here.
+        let seen = self.send.granted();
+        let retired = if seen.before(d.header.retired) { seen } else { d.header.retired };
+        let closed = self.send.closed();
+        self.send.on_retired(retired);
+        if self.send.closed() != closed {
             self.link.owe();
         }
         if !d.upper.is_empty() {
@@ -126,16 +134,19 @@ impl QpCore {
         room
     }
 
+    /// Fabric and engine came up empty in a pass that began at `now`: slots whose time is over are free.
+    pub(crate) fn drain(&mut self, now: Nanos, engine: &dyn CompletionEngine) {
+        self.recv.drain(now, |g| engine.counted(self.q, g));
+    }
+
     /// Posts what waits and sends what is due.
     pub(crate) fn flush(
         &mut self,
         now: Nanos,
         fabric: &mut dyn Fabric,
-        engine: &mut dyn CompletionEngine,
         wakers: &mut Vec<Waker>,
     ) {
-        self.recv.set_lifetime(self.timing.lifetime.max(self.link.rtt.peak().mul_div(4, 1)));
-        self.recv.drain(now, |g| engine.counted(self.q, g));
+        self.recv.set_lifetime(self.timing.lifetime.max(self.link.rtt.peak_rtt().mul_div(4, 1)));
         self.recv.expire(now, self.timing.retire_deadline, wakers);
         if self.link.closed().is_none() {
             let closed = self.send.closed();
@@ -169,6 +180,7 @@ impl QpCore {
             granted: load.granted,
             grants_seen: self.send.granted(),
             closed: self.send.closed(),
+            retired: self.recv.retired(),
             drain: self.send.drain_statement(),
             sent_at: now,
             echo: None,
@@ -187,9 +199,9 @@ impl QpCore {
     }
 
     /// The fabric is done with source memory.
-    pub(crate) fn on_sent(&mut self, ch: crate::types::Channel, packets: u64) {
+    pub(crate) fn on_sent(&mut self, seq: Seq, packets: u64) {
         let closed = self.send.closed();
-        self.send.on_sent(ch, packets);
+        self.send.on_sent(seq, packets);
         if self.send.closed() != closed {
             self.link.owe();
         }

@@ -31,6 +31,9 @@ impl RecvQp {
             return Err(PostError::TooLarge { buf, len, max });
         }
         let mut core = self.shared.context().lock();
+        if buf.owner() != core.number() {
+            return Err(PostError::Foreign(buf));
+        }
         let now = core.now();
         let Some((qp, fabric, engine)) = core.parts(self.shared.id()) else {
             unreachable!("the guard keeps the queue pair")

@@ -20,6 +20,8 @@ pub enum SendState {
     },
     /// Everything was injected; the memory is free again.
     Injected,
+    /// The receiver completed the receive, whole or not; nothing more is injected.
+    Completed,
     /// The queue pair closed first.
     Closed(Closed),
 }
@@ -34,6 +36,9 @@ impl SendQp {
     ///
     /// `imm` goes along where the queue pair has user immediates; it then needs 8 (or 16) packets.
     pub fn send(&self, buf: SendBuf, imm: Option<u32>) -> Result<SendHandle, PostError<SendBuf>> {
+        if buf.owner() != self.shared.context().lock().number() {
+            return Err(PostError::Foreign(buf));
+        }
         let len = buf.len() as u64;
         let need = self.shared.with(|qp| if imm.is_some() { qp.send.needed_packets() } else { 0 });
         let packets = len.div_ceil(self.payload() as u64) as u32;
@@ -45,7 +50,11 @@ impl SendQp {
             Err(e) => return Err(e.with(buf)),
         };
         if packets > 0 {
-            self.shared.with(|qp| qp.send.push(stream.seq, 0, packets, buf, false));
+            self.shared.with(|qp| {
+                if !qp.send.withdrawn(stream.seq) {
+                    qp.send.push(stream.seq, 0, packets, buf, false);
+                }
+            });
         }
         Ok(stream.finish(false))
     }
@@ -98,6 +107,7 @@ impl PostError<()> {
     fn with<B>(self, buf: B) -> PostError<B> {
         match self {
             Self::Busy(()) => PostError::Busy(buf),
+            Self::Foreign(()) => PostError::Foreign(buf),
             Self::TooLong { len, posted, .. } => PostError::TooLong { buf, len, posted },
             Self::TooLarge { len, max, .. } => PostError::TooLarge { buf, len, max },
             Self::ImmediateNeedsPackets { have, need, .. } => PostError::ImmediateNeedsPackets { buf, have, need },
@@ -125,6 +135,12 @@ pub enum StreamError {
         /// Bytes from there to the end of the message.
         left: u64,
     },
+    /// The receiver completed the receive, whole or not: end the stream.
+    #[error("the receiver completed the receive")]
+    Completed,
+    /// The buffer is memory of another context.
+    #[error("the buffer was registered with another context")]
+    Foreign,
     /// The queue pair no longer works.
     #[error("the queue pair is closed: {0}")]
     Closed(Closed),
@@ -150,6 +166,9 @@ impl Stream {
     /// `repair` marks packets that were posted before: they take another channel.
     pub fn extend(&self, first: PacketOffset, buf: &SendBuf, repair: bool) -> Result<(), StreamError> {
         let got = buf.len() as u64;
+        if buf.owner() != self.shared.context().lock().number() {
+            return Err(StreamError::Foreign);
+        }
         self.shared.with(|qp| {
             let payload = qp.spec.payload as u64;
             let left = self.len.saturating_sub(first.0 as u64 * payload);
@@ -158,6 +177,9 @@ impl Stream {
             }
             if let Some(why) = qp.link.closed() {
                 return Err(StreamError::Closed(why));
+            }
+            if qp.send.withdrawn(self.seq) {
+                return Err(StreamError::Completed);
             }
             if qp.send.queued_runs() >= MAX_QUEUED_RUNS {
                 return Err(StreamError::Busy);
@@ -219,6 +241,7 @@ impl SendHandle {
     /// Whether the message was injected locally; says nothing about delivery.
     pub fn poll(&self) -> SendState {
         self.shared.with(|qp| match (qp.send.outstanding(self.seq), qp.link.closed()) {
+            (None | Some(0), _) if qp.send.withdrawn(self.seq) => SendState::Completed,
             (None | Some(0), _) => SendState::Injected,
             (Some(_), Some(why)) => SendState::Closed(why),
             (Some(packets), None) => SendState::Injecting { packets },

@@ -6,10 +6,11 @@
 
 use crate::control::CtsEntry;
 use crate::fabric::{Fabric, QueueSpec, WriteRun};
-use crate::memory::SendBuf;
+use crate::memory::{RawSlice, Region, SendBuf};
 use crate::slots::slot_gen;
-use crate::types::{Channel, Generation, Nanos, QueueSet, Seq};
+use crate::types::{Channel, Nanos, QueueSet, Seq};
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 /// Runs handed to the fabric in one call at most.
 const BATCH: usize = 64;
@@ -26,11 +27,26 @@ struct Message {
     /// Packets queued or posted and not yet confirmed by the fabric.
     outstanding: u64,
     ended: bool,
+    /// Memory that outstanding packets may be read from.
+    sources: Vec<Arc<Region>>,
 }
 
 impl Message {
     fn closed(&self) -> bool {
         self.ended && self.outstanding == 0
+    }
+
+    fn hold(&mut self, buf: &SendBuf) {
+        if !self.sources.iter().any(|r| Arc::ptr_eq(r, buf.region())) {
+            self.sources.push(buf.region().clone());
+        }
+    }
+
+    fn release(&mut self, packets: u64) {
+        self.outstanding = self.outstanding.saturating_sub(packets);
+        if self.outstanding == 0 {
+            self.sources.clear();
+        }
     }
 }
 
@@ -38,19 +54,7 @@ struct Queued {
     seq: Seq,
     first: u32,
     packets: u32,
-    src: SendBuf,
-}
-
-struct Posted {
-    seq: Seq,
-    packets: u64,
-    _src: SendBuf,
-}
-
-#[derive(Default)]
-struct ChannelQueue {
-    queued: VecDeque<Queued>,
-    posted: VecDeque<Posted>,
+    src: RawSlice,
 }
 
 /// What the next message may be.
@@ -73,10 +77,14 @@ pub(crate) struct SendSide {
     next: Seq,
     /// Grants for `next`, `next + 1`, ...
     grants: VecDeque<CtsEntry>,
-    /// Everything before it is closed; `open[0]` is this message.
+    /// Everything before it is closed.
     closed: Seq,
+    /// The peer completed everything before it.
+    retired: Seq,
+    /// Messages from `next - open.len()` to `next`.
     open: VecDeque<Message>,
-    channels: Vec<ChannelQueue>,
+    /// Runs that wait for the fabric, by channel.
+    channels: Vec<VecDeque<Queued>>,
     queued_runs: usize,
     repairs: u32,
     /// Packets posted on each generation, where the fabric counts exactly.
@@ -92,11 +100,13 @@ impl SendSide {
             next: first,
             grants: VecDeque::new(),
             closed: first,
+            retired: first,
             open: VecDeque::new(),
-            channels: (0..spec.channels).map(|_| ChannelQueue::default()).collect(),
+            channels: (0..spec.channels).map(|_| VecDeque::new()).collect(),
             queued_runs: 0,
             repairs: 0,
-            posted: exact_counts.then(|| vec![0; spec.generations as usize].into_boxed_slice()),
+            posted: (exact_counts && spec.generations > 1)
+                .then(|| vec![0; spec.generations as usize].into_boxed_slice()),
             batch: Vec::with_capacity(BATCH),
         }
     }
@@ -132,7 +142,7 @@ impl SendSide {
             seq: self.next,
             bytes: g.bytes,
             per_chunk: g.per_chunk,
-            withdrawn: *g == CtsEntry::WITHDRAWN,
+            withdrawn: *g == CtsEntry::WITHDRAWN || self.next.before(self.retired),
         })
     }
 
@@ -160,13 +170,31 @@ impl SendSide {
         let grant = self.grants.pop_front()?;
         let seq = self.next;
         self.next = seq.next();
-        self.open.push_back(Message { grant, bytes, user, residues: 0, outstanding: 0, ended: false });
+        let sources = Vec::new();
+        self.open.push_back(Message { grant, bytes, user, residues: 0, outstanding: 0, ended: false, sources });
         Some(seq)
     }
 
     fn message(&mut self, seq: Seq) -> Option<&mut Message> {
-        let i = seq.distance(self.closed);
+        let i = seq.distance(self.open_first());
         if i < 0 { None } else { self.open.get_mut(i as usize) }
+    }
+
+    /// The message that `open[0]` is, or would be.
+    fn open_first(&self) -> Seq {
+        self.next.minus(self.open.len() as u64)
+    }
+
+    /// The peer completed everything before `retired`: what was not started of it is closed, what was started is
+    /// withdrawn.
+    pub(crate) fn on_retired(&mut self, retired: Seq) {
+        self.retired = self.retired.latest(retired);
+        self.advance();
+    }
+
+    /// Whether the peer gave the message up, whole or not: nothing of it needs to be posted any more.
+    pub(crate) fn withdrawn(&self, seq: Seq) -> bool {
+        seq.before(self.retired)
     }
 
     /// Bytes of a message that is still open.
@@ -189,17 +217,16 @@ impl SendSide {
     pub(crate) fn push(&mut self, seq: Seq, first: u32, packets: u32, src: SendBuf, repair: bool) {
         let fragments = self.spec.layout.fragments();
         let Some(m) = self.message(seq) else { return };
-        if m.grant == CtsEntry::WITHDRAWN {
-            return;
-        }
         m.outstanding += packets as u64;
+        m.hold(&src);
+        let src = src.raw();
         for i in 0..packets.min(fragments) {
             m.residues |= 1 << ((first + i) % fragments);
         }
         let per_chunk = m.grant.per_chunk.max(1) as u32;
         let channels = self.channels.len() as u32;
         if channels == 1 {
-            self.channels[0].queued.push_back(Queued { seq, first, packets, src });
+            self.channels[0].push_back(Queued { seq, first, packets, src });
             self.queued_runs += 1;
             return;
         }
@@ -218,7 +245,7 @@ impl SendSide {
             let len = ((stop - at) as usize * payload).min(src.len() - offset);
             let ch = (at / per_chunk + shift) % channels;
             let run = Queued { seq, first: at, packets: stop - at, src: src.slice(offset, len) };
-            self.channels[ch as usize].queued.push_back(run);
+            self.channels[ch as usize].push_back(run);
             self.queued_runs += 1;
             at = stop;
         }
@@ -228,13 +255,13 @@ impl SendSide {
     pub(crate) fn end(&mut self, seq: Seq, discard: bool) {
         if discard {
             for ch in 0..self.channels.len() {
-                let queue = std::mem::take(&mut self.channels[ch].queued);
+                let queue = std::mem::take(&mut self.channels[ch]);
                 let (gone, kept): (VecDeque<_>, VecDeque<_>) = queue.into_iter().partition(|r| r.seq == seq);
-                self.channels[ch].queued = kept;
+                self.channels[ch] = kept;
                 self.queued_runs -= gone.len();
                 let packets: u64 = gone.iter().map(|r| r.packets as u64).sum();
                 if let Some(m) = self.message(seq) {
-                    m.outstanding -= packets;
+                    m.release(packets);
                 }
             }
         }
@@ -244,21 +271,10 @@ impl SendSide {
         self.advance();
     }
 
-    /// The fabric is done with the oldest `packets` of a channel.
-    pub(crate) fn on_sent(&mut self, ch: Channel, mut packets: u64) {
-        while packets > 0 {
-            let Some(queue) = self.channels.get_mut(ch.0 as usize) else { return };
-            let Some(front) = queue.posted.front_mut() else { return };
-            let n = front.packets.min(packets);
-            front.packets -= n;
-            packets -= n;
-            let seq = front.seq;
-            if front.packets == 0 {
-                queue.posted.pop_front();
-            }
-            if let Some(m) = self.message(seq) {
-                m.outstanding -= n;
-            }
+    /// The fabric is done with `packets` more of a message.
+    pub(crate) fn on_sent(&mut self, seq: Seq, packets: u64) {
+        if let Some(m) = self.message(seq) {
+            m.release(packets);
         }
         self.advance();
     }
@@ -266,15 +282,17 @@ impl SendSide {
     fn advance(&mut self) {
         while self.open.front().is_some_and(Message::closed) {
             self.open.pop_front();
-            self.closed = self.closed.next();
         }
+        // What the peer completed before it was started is never posted.
+        let idle = if self.open.is_empty() { self.next.latest(self.retired) } else { self.open_first() };
+        self.closed = self.closed.latest(idle);
     }
 
     /// Posts what waits, as far as the fabric takes it. Returns the packets posted.
     pub(crate) fn flush(&mut self, now: Nanos, fabric: &mut dyn Fabric) -> u64 {
         let mut total = 0;
         for ch in 0..self.channels.len() {
-            while !self.channels[ch].queued.is_empty() {
+            while !self.channels[ch].is_empty() {
                 let offered = self.fill_batch(ch);
                 let taken = fabric.post(now, Channel(ch as u8), &self.batch);
                 self.posted(ch, taken);
@@ -290,9 +308,10 @@ impl SendSide {
     fn fill_batch(&mut self, ch: usize) -> u64 {
         self.batch.clear();
         let mut packets = 0;
-        for r in self.channels[ch].queued.iter().take(BATCH) {
-            let i = r.seq.distance(self.closed) as usize;
-            let m = &self.open[i];
+        let first = self.open_first();
+        for r in self.channels[ch].iter().take(BATCH) {
+            // A message with queued runs is not closed.
+            let m = &self.open[r.seq.distance(first) as usize];
             packets += r.packets as u64;
             self.batch.push(WriteRun {
                 q: self.q,
@@ -300,7 +319,7 @@ impl SendSide {
                 grant: m.grant.grant,
                 first: r.first,
                 packets: r.packets,
-                src: r.src.raw(),
+                src: r.src,
                 user: m.user,
             });
         }
@@ -310,32 +329,32 @@ impl SendSide {
     fn posted(&mut self, ch: usize, mut taken: u64) {
         let payload = self.spec.payload as usize;
         while taken > 0 {
-            let queue = &mut self.channels[ch];
-            let Some(mut run) = queue.queued.pop_front() else { return };
+            let Some(run) = self.channels[ch].front_mut() else { return };
             let n = (run.packets as u64).min(taken);
             taken -= n;
             if let Some(p) = &mut self.posted {
                 p[slot_gen(&self.spec, run.seq).generation.0 as usize] += n;
             }
-            let rest = run.packets - n as u32;
-            queue.posted.push_back(Posted { seq: run.seq, packets: n, _src: run.src.clone() });
-            if rest == 0 {
+            if n == run.packets as u64 {
+                self.channels[ch].pop_front();
                 self.queued_runs -= 1;
             } else {
                 let skip = n as usize * payload;
-                run = Queued { first: run.first + n as u32, packets: rest, src: run.src.slice(skip, run.src.len() - skip), ..run };
-                queue.queued.push_front(run);
+                run.first += n as u32;
+                run.packets -= n as u32;
+                run.src = run.src.slice(skip, run.src.len() - skip);
             }
         }
     }
 
-    /// Packets posted on the generation that the peer grants next, once its previous round is wholly closed.
-    pub(crate) fn drain_statement(&self) -> Option<(Generation, u64)> {
+    /// First seq of the round (S messages) that stands in the way of the next grant's generation, and the packets posted
+    /// on that generation up to the round's end; once the whole round is closed and nothing of the next one was granted.
+    pub(crate) fn drain_statement(&self) -> Option<(Seq, u64)> {
         let posted = self.posted.as_ref()?;
         let s = self.spec.slots as u64;
         let at = slot_gen(&self.spec, self.granted());
-        let round_end = Seq(at.seq.0 & !(s - 1)).minus(s * self.spec.generations as u64).plus(s);
-        let covered = !self.closed.before(round_end);
-        covered.then(|| (at.generation, posted[at.generation.0 as usize]))
+        let round = at.seq.minus(s * self.spec.generations as u64);
+        let final_count = at.seq.0.is_multiple_of(s) && !self.closed.before(round.plus(s));
+        final_count.then(|| (round, posted[at.generation.0 as usize]))
     }
 }
