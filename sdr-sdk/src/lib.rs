@@ -8,12 +8,18 @@
 //! | [`bitmap`] | packet bitmap to chunk bitmap, lock-free |
 //! | [`fabric`] | seam one: carries packets, owns keys |
 //! | [`engine`] | seam two: turns completions into bitmaps; the host engine |
+//! | [`control`] | the control datagram of a queue pair |
+//! | [`rtt`] | round-trip time |
+//! | [`connection`] | frames and repetition rules of the reliable layer |
 
 pub mod bitmap;
+pub mod connection;
+pub mod control;
 pub mod engine;
 pub mod fabric;
 pub mod imm;
 pub mod memory;
+pub mod rtt;
 mod sync;
 pub mod types;
 

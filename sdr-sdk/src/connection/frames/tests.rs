@@ -1,0 +1,384 @@
+#![expect(clippy::single_range_in_vec_init, reason = "a list of ranges is meant, not what they hold")]
+
+use super::encode::{varint_len, write_varint};
+use super::*;
+use proptest::collection::{btree_set, vec};
+use proptest::option::of;
+use proptest::prelude::*;
+use std::collections::BTreeSet;
+
+/// Payload room of a control datagram, about.
+const ROOM: usize = 1_157;
+
+const ANNOUNCED: Announce = Announce {
+    seq: Seq(0x0102),
+    bytes: 3,
+    scheme: 4,
+    k: 224,
+    m: 16,
+    interleave: 0x0506,
+    symbol: 4_096,
+    pace: 327_680,
+    abandoned: true,
+    user: Some(0xdead_beef),
+};
+
+/// A frame that owns its lists.
+#[derive(Clone, Debug, PartialEq)]
+enum Owned {
+    Announce(Announce),
+    Report(Span, Vec<Range<u32>>),
+    Done(Vec<(Seq, Status)>),
+}
+
+fn own(f: Frame<'_>) -> Owned {
+    match f {
+        Frame::Announce(a) => Owned::Announce(a),
+        Frame::Report(r) => {
+            let ranges: Vec<_> = r.missing().collect();
+            assert_eq!(ranges.len(), r.missing().len());
+            Owned::Report(r.span, ranges)
+        }
+        Frame::Done(d) => {
+            let list: Vec<_> = d.collect();
+            assert_eq!(list.len(), d.len());
+            Owned::Done(list)
+        }
+    }
+}
+
+fn decode(bytes: &[u8]) -> Result<Vec<Owned>, FrameError> {
+    Frames::new(bytes).map(|f| f.map(own)).collect()
+}
+
+fn encode(f: &Owned, e: &mut Encoder<'_>) {
+    match f {
+        Owned::Announce(a) => assert!(e.announce(a)),
+        Owned::Report(span, ranges) => {
+            assert_eq!(e.report(*span, ranges.iter().cloned(), usize::MAX).unwrap().next, None);
+        }
+        Owned::Done(list) => assert_eq!(e.done(list.iter().copied()), list.len()),
+    }
+}
+
+fn ranges_of(packets: &BTreeSet<u32>) -> Vec<Range<u32>> {
+    let mut out: Vec<Range<u32>> = Vec::new();
+    for &p in packets {
+        match out.last_mut() {
+            Some(r) if r.end == p => r.end += 1,
+            _ => out.push(p..p + 1),
+        }
+    }
+    out
+}
+
+fn announce() -> impl Strategy<Value = Announce> {
+    let a = (any::<u64>(), any::<u64>(), any::<u8>(), any::<u16>(), any::<u16>(), any::<u16>());
+    let b = (any::<u32>(), any::<u64>(), any::<bool>(), of(any::<u32>()));
+    (a, b).prop_map(|((seq, bytes, scheme, k, m, interleave), (symbol, pace, abandoned, user))| Announce {
+        seq: Seq(seq),
+        bytes,
+        scheme,
+        k,
+        m,
+        interleave,
+        symbol,
+        pace,
+        abandoned,
+        user,
+    })
+}
+
+fn status() -> impl Strategy<Value = Status> {
+    (0..4u8).prop_map(|c| Status::from_code(c).unwrap())
+}
+
+fn report() -> impl Strategy<Value = Owned> {
+    // Offsets near both ends of 32 bits, gaps and lengths around the varint sizes.
+    let step = prop_oneof![1..4u32, 100..200u32, 16_000..17_000u32, 0..2_100_000u32];
+    (any::<u64>(), prop_oneof![0..1_000u32, any::<u32>()], vec((step.clone(), step), 0..40), any::<u32>())
+        .prop_map(|(seq, from, steps, slack)| {
+            let mut at = from;
+            let mut ranges = Vec::new();
+            for (gap, len) in steps {
+                let Some(start) = at.checked_add(gap.max(1)) else { break };
+                let Some(end) = start.checked_add(len.max(1)) else { break };
+                ranges.push(start..end);
+                at = end;
+            }
+            let to = at + slack % (u32::MAX - at).max(1);
+            let base = ranges.first().map_or(to, |r| slack % (r.start + 1));
+            Owned::Report(Span { seq: Seq(seq), base, from, to }, ranges)
+        })
+}
+
+fn frame() -> impl Strategy<Value = Owned> {
+    prop_oneof![
+        announce().prop_map(Owned::Announce),
+        report(),
+        vec((any::<u64>().prop_map(Seq), status()), 1..30).prop_map(Owned::Done),
+    ]
+}
+
+/// What holds for every frame that is accepted, whatever its bytes.
+fn check_accepted(bytes: &[u8]) {
+    let mut frames = Frames::new(bytes);
+    let mut seen = 0;
+    while let Some(f) = frames.next() {
+        seen += 1;
+        assert!(seen <= bytes.len());
+        let Ok(f) = f else {
+            assert!(frames.next().is_none());
+            return;
+        };
+        if let Owned::Report(span, ranges) = own(f) {
+            assert!(span.from <= span.to && span.base <= span.to);
+            assert!(ranges.iter().all(|r| r.start < r.end && r.end <= span.to));
+            assert!(ranges.first().is_none_or(|r| r.start >= span.from.max(span.base)));
+            assert!(ranges.windows(2).all(|w| w[0].end < w[1].start));
+        }
+    }
+}
+
+#[test]
+fn bytes_stand_where_the_table_says() {
+    let mut out = vec![0xaa];
+    let mut e = Encoder::new(&mut out, ROOM);
+    assert!(e.announce(&ANNOUNCED));
+    let span = Span { seq: Seq(7), base: 10, from: 12, to: 1_000 };
+    assert_eq!(e.report(span, [12..13, 313..314], ROOM), Ok(Reported { bytes: 28, to: 1_000, next: None }));
+    assert_eq!(e.done([(Seq(8), Status::TooLong)]), 1);
+    assert_eq!(e.room(), ROOM - 41 - 28 - 11);
+    let mut want = vec![0xaa, 1, 3, 0, 0, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 0, 0, 0, 3, 4];
+    want.extend([0, 224, 0, 16, 5, 6, 0, 0, 16, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0xde, 0xad, 0xbe, 0xef]);
+    want.extend([2, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 10, 0, 0, 0, 12, 0, 0, 3, 0xe8, 0, 2]);
+    want.extend([0, 1, 0xac, 2, 1]);
+    want.extend([3, 1, 0, 0, 0, 0, 0, 0, 0, 8, 2]);
+    assert_eq!(out, want);
+}
+
+#[test]
+fn announce_size_limits_are_exact() {
+    for (a, len) in [(ANNOUNCED, MAX_ANNOUNCE), (Announce { user: None, ..ANNOUNCED }, MAX_ANNOUNCE - 4)] {
+        let mut out = Vec::new();
+        assert!(!Encoder::new(&mut out, len - 1).announce(&a));
+        assert!(out.is_empty());
+        assert!(Encoder::new(&mut out, len).announce(&a));
+        assert_eq!(out.len(), len);
+    }
+}
+
+#[test]
+fn done_size_limits_are_exact() {
+    let all = || (0..).map(|n| (Seq(n), Status::Whole));
+    for (limit, fit) in [(0, 0), (10, 0), (11, 1), (19, 1), (20, 2), (ROOM, 128), (10_000, 255)] {
+        let mut out = Vec::new();
+        assert_eq!(Encoder::new(&mut out, limit).done(all()), fit);
+        assert_eq!(out.len(), if fit == 0 { 0 } else { 2 + 9 * fit });
+    }
+    let mut out = Vec::new();
+    assert_eq!(Encoder::new(&mut out, ROOM).done([]), 0);
+    assert!(out.is_empty());
+}
+
+#[test]
+fn report_size_limits_are_exact() {
+    let span = Span { seq: Seq(1), base: 0, from: 0, to: 1_000 };
+    let missing = [5..6, 8..9, 300..302];
+    let write = |limit, budget| {
+        let mut out = vec![9; 3];
+        let got = Encoder::new(&mut out, limit).report(span, missing.iter().cloned(), budget);
+        assert_eq!(out.len(), 3 + got.as_ref().map_or(0, |r| r.bytes));
+        got
+    };
+    assert_eq!(write(ROOM, 22), Err(ReportError::NoRoom { have: 22 }));
+    assert_eq!(write(24, ROOM), Err(ReportError::NoRoom { have: 24 }));
+    assert_eq!(write(25, ROOM), Ok(Reported { bytes: 25, to: 6, next: Some(6) }));
+    assert_eq!(write(ROOM, 26), Ok(Reported { bytes: 25, to: 6, next: Some(6) }));
+    assert_eq!(write(ROOM, 27), Ok(Reported { bytes: 27, to: 9, next: Some(9) }));
+    assert_eq!(write(ROOM, 29), Ok(Reported { bytes: 27, to: 9, next: Some(9) }));
+    assert_eq!(write(ROOM, 30), Ok(Reported { bytes: 30, to: 1_000, next: None }));
+
+    // Nothing missing takes the head alone, and the largest range fits the smallest report.
+    let mut out = Vec::new();
+    let r = Encoder::new(&mut out, 23).report(span, [], ROOM);
+    assert_eq!(r, Ok(Reported { bytes: 23, to: 1_000, next: None }));
+    let far = Span { to: u32::MAX, ..span };
+    let r = Encoder::new(&mut out, MIN_REPORT).report(far, [0x7fff_0000..u32::MAX], ROOM);
+    assert_eq!(r, Ok(Reported { bytes: MIN_REPORT, to: u32::MAX, next: None }));
+
+    // Every second packet of a long message: (1,157 - 23) / 2 ranges.
+    let every_second = (0..).map(|n| 2 * n..2 * n + 1);
+    let r = Encoder::new(&mut out, ROOM).report(far, every_second, ROOM);
+    assert_eq!(r, Ok(Reported { bytes: ROOM, to: 1_133, next: Some(1_133) }));
+}
+
+#[test]
+fn ranges_that_touch_are_one_and_only_the_span_is_described() {
+    let span = Span { seq: Seq(1), base: 2, from: 10, to: 20 };
+    let mut out = Vec::new();
+    let missing = [2..3, 5..11, 11..12, 13..13, 14..15, 15..16, 19..40, 50..51];
+    Encoder::new(&mut out, ROOM).report(span, missing, ROOM).unwrap();
+    assert_eq!(decode(&out), Ok(vec![Owned::Report(span, vec![10..12, 14..16, 19..20])]));
+}
+
+#[test]
+fn a_report_that_would_lie_is_not_written() {
+    let span = Span { seq: Seq(1), base: 5, from: 10, to: 20 };
+    for (bad, start, end) in
+        [(vec![4..6], 4, 6), (vec![12..14, 13..15], 13, 15), (vec![12..14, 11..12], 11, 12)]
+    {
+        let mut out = vec![1];
+        let got = Encoder::new(&mut out, ROOM).report(span, bad, ROOM);
+        assert_eq!((got, out.len()), (Err(ReportError::Contradiction { start, end }), 1));
+    }
+    for bad in [Span { to: 9, ..span }, Span { base: 21, ..span }] {
+        let mut out = Vec::new();
+        assert_eq!(Encoder::new(&mut out, ROOM).report(bad, [], ROOM), Err(ReportError::Span(bad)));
+        assert!(out.is_empty());
+    }
+}
+
+#[test]
+fn wrong_bytes_have_their_own_errors() {
+    let report = |base: u8, from: u8, to: u8, ranges: u8, bytes: &[u8]| {
+        let mut v = vec![2, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, base, 0, 0, 0, from, 0, 0, 0, to, 0, ranges];
+        v.extend(bytes);
+        decode(&v)
+    };
+    let span = |base, from, to| Span { seq: Seq(1), base, from, to };
+    assert_eq!(report(9, 3, 9, 0, &[]), Ok(vec![Owned::Report(span(9, 3, 9), vec![])]));
+    assert_eq!(report(3, 3, 9, 1, &[0, 6]), Ok(vec![Owned::Report(span(3, 3, 9), vec![3..9])]));
+    assert_eq!(report(0, 3, 2, 0, &[]), Err(FrameError::Span(span(0, 3, 2))));
+    assert_eq!(report(3, 1, 2, 0, &[]), Err(FrameError::Span(span(3, 1, 2))));
+    assert_eq!(report(0, 3, 9, 1, &[0, 7]), Err(FrameError::Outside { start: 3, end: 10 }));
+    assert_eq!(report(4, 3, 9, 1, &[0, 2]), Err(FrameError::Outside { start: 3, end: 5 }));
+    assert_eq!(report(0, 3, 9, 1, &[0, 0]), Err(FrameError::EmptyRange));
+    assert_eq!(report(0, 3, 9, 2, &[0, 1, 0, 1]), Err(FrameError::EmptyRange));
+    assert_eq!(report(0, 3, 9, 2, &[0, 1]), Err(FrameError::Truncated));
+    assert_eq!(report(0, 3, 9, 1, &[0xff, 0xff, 0xff, 0xff, 0x0f, 1]), Err(FrameError::Overflow));
+    assert_eq!(report(0, 3, 9, 1, &[0xff, 0xff, 0xff, 0xff, 0x1f, 1]), Err(FrameError::Varint));
+    assert_eq!(report(0, 3, 9, 1, &[0xff, 0xff, 0xff, 0xff, 0x8f, 1]), Err(FrameError::Varint));
+    assert_eq!(report(0, 3, 9, 1, &[0x80, 0, 1]), Err(FrameError::Varint));
+    assert_eq!(decode(&[4]), Err(FrameError::Type(4)));
+    assert_eq!(decode(&[1, 4]), Err(FrameError::Flags(4)));
+    assert_eq!(decode(&[3, 1, 0, 0, 0, 0, 0, 0, 0, 0, 4]), Err(FrameError::Status(4)));
+    assert_eq!(decode(&[3, 0]), Ok(vec![Owned::Done(vec![])]));
+
+    // After an error nothing more comes, though whole frames would follow.
+    let mut frames = Frames::new(&[0, 3, 0, 3, 0]);
+    assert!(matches!(frames.next(), Some(Err(FrameError::Type(0)))));
+    assert!(frames.next().is_none());
+}
+
+#[test]
+fn every_prefix_is_truncated_or_whole_frames() {
+    let mut out = Vec::new();
+    let mut e = Encoder::new(&mut out, ROOM);
+    assert!(e.announce(&ANNOUNCED));
+    e.report(Span { seq: Seq(7), base: 0, from: 0, to: 99 }, [3..5, 9..10], ROOM).unwrap();
+    e.done([(Seq(8), Status::Whole)]);
+    let ends = [0, 41, 41 + 27, 41 + 27 + 11];
+    for n in 0..=out.len() {
+        match ends.iter().position(|&e| e == n) {
+            Some(frames) => assert_eq!(decode(&out[..n]).unwrap().len(), frames),
+            None => assert_eq!(decode(&out[..n]), Err(FrameError::Truncated)),
+        }
+    }
+}
+
+#[test]
+fn varints_have_the_lengths_they_should() {
+    for bits in 0..32 {
+        for v in [(1u32 << bits) - 1, 1 << bits, u32::MAX >> bits] {
+            let mut out = Vec::new();
+            write_varint(&mut out, v);
+            assert_eq!(out.len(), varint_len(v));
+            assert_eq!(read_varint(&mut Reader(&out)), Ok(v));
+        }
+    }
+    assert_eq!([0, 127, 128, 16_383, 16_384, u32::MAX].map(varint_len), [1, 1, 2, 2, 3, 5]);
+}
+
+proptest! {
+    #[test]
+    fn round_trip(frames in vec(frame(), 0..8)) {
+        let mut out = Vec::new();
+        let mut e = Encoder::new(&mut out, usize::MAX);
+        for f in &frames {
+            encode(f, &mut e);
+        }
+        prop_assert_eq!(decode(&out), Ok(frames));
+    }
+
+    #[test]
+    fn successive_reports_cover_exactly_what_is_missing(
+        missing in prop_oneof![btree_set(0..400u32, 0..300), btree_set(0..3_000_000u32, 0..300)],
+        beyond in 0..1_000u32,
+        split in 1..9u32,
+        budgets in vec(MIN_REPORT..120usize, 1..8),
+    ) {
+        let to = missing.last().map_or(0, |p| p + 1) + beyond;
+        let base = missing.first().copied().unwrap_or(to);
+        // As a bitmap gives them: cut where its words end.
+        let pieces: Vec<_> = missing.iter().map(|&p| p..p + 1).collect();
+        let whole = ranges_of(&missing);
+        let (mut from, mut got, mut reports) = (base, BTreeSet::new(), 0);
+        loop {
+            let budget = budgets[reports % budgets.len()];
+            let source = if (reports as u32).is_multiple_of(split) { &pieces } else { &whole };
+            let mut out = Vec::new();
+            let span = Span { seq: Seq(1), base, from, to };
+            let wrote = Encoder::new(&mut out, ROOM).report(span, source.iter().cloned(), budget).unwrap();
+            prop_assert!(out.len() <= budget && out.len() == wrote.bytes);
+            let frames = decode(&out).unwrap();
+            let [Owned::Report(read, ranges)] = &frames[..] else { panic!("not one report") };
+            prop_assert_eq!(*read, Span { to: wrote.to, ..span });
+            // Each is true alone, not only all together.
+            let here: BTreeSet<u32> = ranges.iter().cloned().flatten().collect();
+            prop_assert!(here.iter().eq(missing.range(from..wrote.to)));
+            got.extend(here);
+            reports += 1;
+            match wrote.next {
+                Some(next) => {
+                    prop_assert!(next > from && next == wrote.to);
+                    from = next;
+                }
+                None => {
+                    prop_assert_eq!(wrote.to, to);
+                    break;
+                }
+            }
+        }
+        prop_assert_eq!(got, missing);
+    }
+
+    #[test]
+    fn any_bytes_are_survived(mut bytes in vec(any::<u8>(), 0..1_200), kind in 0..5u8) {
+        if let Some(b) = bytes.first_mut() && kind < 4 {
+            *b = kind;
+        }
+        check_accepted(&bytes);
+    }
+
+    #[test]
+    fn mutated_frames_are_survived(
+        frames in vec(frame(), 1..6),
+        hits in vec((any::<prop::sample::Index>(), any::<u8>()), 1..5),
+        keep in of(any::<prop::sample::Index>()),
+    ) {
+        let mut bytes = Vec::new();
+        let mut e = Encoder::new(&mut bytes, usize::MAX);
+        for f in &frames {
+            encode(f, &mut e);
+        }
+        for (at, b) in hits {
+            let at = at.index(bytes.len());
+            bytes[at] = b;
+        }
+        if let Some(keep) = keep {
+            bytes.truncate(keep.index(bytes.len()));
+        }
+        check_accepted(&bytes);
+    }
+}

@@ -1,0 +1,4 @@
+//! A connection: reliable messages over queue pairs.
+
+pub mod frames;
+pub mod repeat;

@@ -1,0 +1,291 @@
+//! When to say things again: the repetition rules of the control path, as pacers without IO.
+//!
+//! Each pacer answers `wake_at` (the earliest instant at which it wants to send; one in the past means at once; `None`
+//! means until something happens), `due(now)`, and is told `sent(now, rtt)`. The next instant is counted from that
+//! `now`, never from when it should have been: whoever comes late sends once, not a burst.
+//!
+//! Every interval is a fraction of the round trip as it was when last sent, kept within [`MIN_INTERVAL`] and
+//! [`MAX_INTERVAL`]: a tiny round trip must not eat the processor, and a wrong, huge one must not silence a repetition
+//! for longer than a peer waits before it gives up.
+
+#![forbid(unsafe_code)]
+
+#[cfg(test)]
+mod tests;
+
+use crate::fabric::MAX_CONTROL;
+use crate::types::{Nanos, Seq};
+
+/// Shortest interval between repetitions.
+pub const MIN_INTERVAL: Nanos = Nanos::from_micros(10);
+
+/// Longest interval between repetitions.
+pub const MAX_INTERVAL: Nanos = Nanos::from_secs(1);
+
+/// Newly arrived packets that justify a report.
+pub const REPORT_PACKETS: u64 = 32;
+
+/// A report's bytes are at most one this-many-th of the data bytes received since the last.
+pub const REPORT_SHARE: u64 = 100;
+
+const REPORT_FLOOR: Nanos = Nanos::from_micros(20);
+const ANNOUNCE_FLOOR: Nanos = Nanos::from_millis(1);
+
+/// DONE is sent this many times in quick succession, after the first.
+const DONE_QUICK: u32 = 4;
+
+/// `rtt / parts`, at least `floor`, within the limits of this module.
+fn interval(rtt: Nanos, parts: u64, floor: Nanos) -> Nanos {
+    Nanos(rtt.0 / parts).max(floor).clamp(MIN_INTERVAL, MAX_INTERVAL)
+}
+
+fn reached(at: Option<Nanos>, now: Nanos) -> bool {
+    at.is_some_and(|at| at <= now)
+}
+
+/// Paces the reports of one receive.
+///
+/// A report is due when [`REPORT_PACKETS`] packets arrived since the last and max(RTT/512, 20 us) has passed; and, while
+/// something is missing, whenever RTT/4 has passed since the last, however little arrived. The first needs no time to
+/// pass. A report may be several datagrams of together [`budget`](Self::budget) bytes; `sent` is called once for it.
+#[derive(Clone, Debug)]
+pub struct ReportPacer {
+    packets: u64,
+    bytes: u64,
+    missing: bool,
+    /// The earliest report for packets, and the one for something missing.
+    after_packets: Nanos,
+    after_missing: Nanos,
+}
+
+impl Default for ReportPacer {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl ReportPacer {
+    /// A pacer of a receive of which nothing arrived yet.
+    pub const fn new() -> Self {
+        Self { packets: 0, bytes: 0, missing: false, after_packets: Nanos::ZERO, after_missing: Nanos::ZERO }
+    }
+
+    /// `packets` that were not there before arrived, with `bytes` of payload.
+    pub fn arrived(&mut self, packets: u64, bytes: u64) {
+        self.packets = self.packets.saturating_add(packets);
+        self.bytes = self.bytes.saturating_add(bytes);
+    }
+
+    /// Whether something is known to be missing now.
+    pub fn set_missing(&mut self, missing: bool) {
+        self.missing = missing;
+    }
+
+    /// Most bytes of the next report: a hundredth of what arrived since the last, but always one whole datagram.
+    pub fn budget(&self) -> usize {
+        usize::try_from(self.bytes / REPORT_SHARE).unwrap_or(usize::MAX).max(MAX_CONTROL)
+    }
+
+    /// When the next report is wanted, if nothing more arrives.
+    pub fn wake_at(&self) -> Option<Nanos> {
+        let packets = (self.packets >= REPORT_PACKETS).then_some(self.after_packets);
+        let missing = self.missing.then_some(self.after_missing);
+        match (packets, missing) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        }
+    }
+
+    /// A report is wanted now.
+    pub fn due(&self, now: Nanos) -> bool {
+        reached(self.wake_at(), now)
+    }
+
+    /// A report left.
+    pub fn sent(&mut self, now: Nanos, rtt: Nanos) {
+        self.packets = 0;
+        self.bytes = 0;
+        self.after_packets = now + interval(rtt, 512, REPORT_FLOOR);
+        self.after_missing = now + interval(rtt, 4, REPORT_FLOOR);
+    }
+}
+
+/// Repeats the DONE of one finished receive until the peer closed its seq.
+///
+/// At once; four times more, RTT/512 apart; every RTT/128 until 3 RTT after the first; then after RTT/8, and each time
+/// twice as long, up to [`MAX_INTERVAL`].
+#[derive(Clone, Debug)]
+pub struct DoneRepeater {
+    /// `None` once closed.
+    next: Option<Nanos>,
+    first: Nanos,
+    times: u32,
+    /// Last interval of the last phase; zero before it.
+    backoff: Nanos,
+}
+
+impl DoneRepeater {
+    /// A receive that finished at `now`.
+    pub const fn new(now: Nanos) -> Self {
+        Self { next: Some(now), first: now, times: 0, backoff: Nanos::ZERO }
+    }
+
+    /// The peer closed the seq: nothing more to say.
+    pub fn closed(&mut self) {
+        self.next = None;
+    }
+
+    /// When DONE is wanted next; `None` once closed.
+    pub const fn wake_at(&self) -> Option<Nanos> {
+        self.next
+    }
+
+    /// DONE is wanted now.
+    pub fn due(&self, now: Nanos) -> bool {
+        reached(self.next, now)
+    }
+
+    /// DONE left.
+    pub fn sent(&mut self, now: Nanos, rtt: Nanos) {
+        if self.next.is_none() {
+            return;
+        }
+        if self.times == 0 {
+            self.first = now;
+        }
+        let wait = if self.times < DONE_QUICK {
+            interval(rtt, 512, MIN_INTERVAL)
+        } else if now.since(self.first).0 < rtt.0.saturating_mul(3) && self.backoff == Nanos::ZERO {
+            interval(rtt, 128, MIN_INTERVAL)
+        } else {
+            self.backoff = if self.backoff == Nanos::ZERO {
+                interval(rtt, 8, MIN_INTERVAL)
+            } else {
+                (self.backoff + self.backoff).min(MAX_INTERVAL)
+            };
+            self.backoff
+        };
+        self.times = self.times.saturating_add(1);
+        self.next = Some(now + wait);
+    }
+}
+
+/// Repeats the ANNOUNCE of one message every max(RTT/8, 1 ms) until the receiver mentions the seq.
+#[derive(Clone, Debug)]
+pub struct AnnounceRepeater {
+    /// `None` once mentioned.
+    next: Option<Nanos>,
+    announced: bool,
+}
+
+impl AnnounceRepeater {
+    /// A message that may be announced from `now` on.
+    pub const fn new(now: Nanos) -> Self {
+        Self { next: Some(now), announced: false }
+    }
+
+    /// It left at least once, or the receiver knows the message: packets may follow.
+    pub const fn announced(&self) -> bool {
+        self.announced
+    }
+
+    /// The receiver mentioned the seq.
+    pub fn mentioned(&mut self) {
+        self.announced = true;
+        self.next = None;
+    }
+
+    /// When ANNOUNCE is wanted next; `None` once mentioned.
+    pub const fn wake_at(&self) -> Option<Nanos> {
+        self.next
+    }
+
+    /// ANNOUNCE is wanted now.
+    pub fn due(&self, now: Nanos) -> bool {
+        reached(self.next, now)
+    }
+
+    /// ANNOUNCE left.
+    pub fn sent(&mut self, now: Nanos, rtt: Nanos) {
+        self.announced = true;
+        if self.next.is_some() {
+            self.next = Some(now + interval(rtt, 8, ANNOUNCE_FLOOR));
+        }
+    }
+}
+
+/// Repeats the grants of one queue pair until the peer echoes them.
+///
+/// New grants are due at once. What is not echoed is sent again in rounds that begin at least RTT/4 apart; a round goes
+/// from the oldest grant without echo to the newest grant and takes as many datagrams as it needs. New grants do not
+/// put off the next round. Invariant: echoed <= cursor <= granted, in serial order.
+#[derive(Clone, Debug)]
+pub struct CtsRepeater {
+    granted: Seq,
+    echoed: Seq,
+    /// Next seq of the current round; equal to `granted` between rounds.
+    cursor: Seq,
+    /// When the next round may begin; `None` while nothing sent awaits its echo.
+    round_at: Option<Nanos>,
+}
+
+impl CtsRepeater {
+    /// Nothing granted yet; the first seq is `start`.
+    pub const fn new(start: Seq) -> Self {
+        Self { granted: start, echoed: start, cursor: start, round_at: None }
+    }
+
+    /// Everything before `granted` is granted now. Cumulative: an older value changes nothing.
+    pub fn grant(&mut self, granted: Seq) {
+        self.granted = self.granted.latest(granted);
+    }
+
+    /// The peer holds every grant before `seen`. An older value changes nothing; false, and nothing changes, when it
+    /// claims more than was granted, which no honest peer does.
+    #[must_use]
+    pub fn echo(&mut self, seen: Seq) -> bool {
+        if self.granted.before(seen) {
+            return false;
+        }
+        self.echoed = self.echoed.latest(seen);
+        self.cursor = self.cursor.latest(self.echoed);
+        if self.echoed == self.cursor {
+            self.round_at = None;
+        }
+        true
+    }
+
+    /// When grants are wanted next.
+    pub fn wake_at(&self) -> Option<Nanos> {
+        if self.cursor == self.granted { self.round_at } else { Some(Nanos::ZERO) }
+    }
+
+    /// Grants are wanted now.
+    pub fn due(&self, now: Nanos) -> bool {
+        reached(self.wake_at(), now)
+    }
+
+    /// First seq of the entries that are due; they end before [`granted`](Self::granted).
+    pub fn first(&self, now: Nanos) -> Option<Seq> {
+        if self.cursor != self.granted {
+            Some(self.cursor)
+        } else {
+            reached(self.round_at, now).then_some(self.echoed)
+        }
+    }
+
+    /// Next seq to be granted.
+    pub const fn granted(&self) -> Seq {
+        self.granted
+    }
+
+    /// `entries` entries from [`first`](Self::first) left. Without any, all stays due.
+    pub fn sent(&mut self, now: Nanos, rtt: Nanos, entries: u64) {
+        let Some(first) = self.first(now).filter(|_| entries > 0) else { return };
+        let left = self.granted.distance(first).unsigned_abs();
+        if first == self.echoed || self.round_at.is_none() {
+            self.round_at = Some(now + interval(rtt, 4, MIN_INTERVAL));
+        }
+        self.cursor = first.plus(entries.min(left));
+    }
+}

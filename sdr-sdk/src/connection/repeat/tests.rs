@@ -1,0 +1,267 @@
+use super::*;
+use proptest::prelude::*;
+
+const fn us(n: u64) -> Nanos {
+    Nanos::from_micros(n)
+}
+
+const fn ms(n: u64) -> Nanos {
+    Nanos::from_millis(n)
+}
+
+/// 512 us * 100: RTT/512 is 100 us, RTT/128 400 us, RTT/8 6.4 ms, RTT/4 12.8 ms.
+const RTT: Nanos = us(51_200);
+const TINY: Nanos = us(10);
+const HUGE: Nanos = Nanos::from_secs(3_600);
+
+/// Instants at which a DONE leaves when it always leaves when due.
+fn done_schedule(rtt: Nanos, times: usize) -> Vec<Nanos> {
+    let mut d = DoneRepeater::new(ms(1));
+    (0..times)
+        .map(|_| {
+            let at = d.wake_at().unwrap();
+            assert!(d.due(at) && !d.due(Nanos(at.0 - 1)));
+            d.sent(at, rtt);
+            at - ms(1)
+        })
+        .collect()
+}
+
+#[test]
+fn report_after_32_packets_and_the_interval() {
+    let mut p = ReportPacer::new();
+    assert_eq!(p.wake_at(), None);
+    p.arrived(31, 31 * 4_096);
+    assert_eq!(p.wake_at(), None);
+    p.arrived(1, 4_096);
+    assert!(p.due(ms(5)));
+    p.sent(ms(5), RTT);
+    assert_eq!(p.wake_at(), None);
+    p.arrived(32, 32 * 4_096);
+    // RTT/512 later, not before.
+    assert_eq!(p.wake_at(), Some(ms(5) + us(100)));
+    assert!(!p.due(ms(5) + us(99)) && p.due(ms(5) + us(100)));
+    // Late, and much arrived meanwhile: one report, and the next counts from there.
+    p.arrived(1_000, 0);
+    p.sent(ms(9), RTT);
+    assert_eq!(p.wake_at(), None);
+    p.arrived(32, 0);
+    assert_eq!(p.wake_at(), Some(ms(9) + us(100)));
+}
+
+#[test]
+fn report_every_quarter_round_trip_while_something_is_missing() {
+    let mut p = ReportPacer::new();
+    p.set_missing(true);
+    assert!(p.due(Nanos::ZERO));
+    p.sent(ms(1), RTT);
+    assert_eq!(p.wake_at(), Some(ms(1) + us(12_800)));
+    p.arrived(5, 0);
+    assert_eq!(p.wake_at(), Some(ms(1) + us(12_800)));
+    p.arrived(27, 0);
+    assert_eq!(p.wake_at(), Some(ms(1) + us(100)));
+    p.sent(ms(2), RTT);
+    p.set_missing(false);
+    assert_eq!(p.wake_at(), None);
+    // Missing again, long after the last report: at once.
+    p.set_missing(true);
+    assert_eq!(p.wake_at(), Some(ms(2) + us(12_800)));
+    assert!(p.due(ms(100)));
+    p.sent(ms(100), RTT);
+    assert_eq!(p.wake_at(), Some(ms(100) + us(12_800)));
+}
+
+#[test]
+fn report_intervals_stay_sensible() {
+    for (rtt, packets, missing) in [
+        (Nanos::ZERO, us(20), us(20)),
+        (TINY, us(20), us(20)),
+        (us(800), us(20), us(200)),
+        (HUGE, ms(1_000), ms(1_000)),
+    ] {
+        let mut p = ReportPacer::new();
+        p.sent(ms(1), rtt);
+        p.set_missing(true);
+        assert_eq!(p.wake_at(), Some(ms(1) + missing));
+        p.set_missing(false);
+        p.arrived(32, 0);
+        assert_eq!(p.wake_at(), Some(ms(1) + packets));
+    }
+}
+
+#[test]
+fn report_bytes_are_a_hundredth_of_the_data() {
+    let mut p = ReportPacer::new();
+    assert_eq!(p.budget(), MAX_CONTROL);
+    p.arrived(10, 120_000);
+    assert_eq!(p.budget(), 1_200);
+    p.arrived(10, 120_100);
+    assert_eq!(p.budget(), 2_401);
+    p.sent(ms(1), RTT);
+    assert_eq!(p.budget(), MAX_CONTROL);
+    p.arrived(u64::MAX, u64::MAX);
+    p.arrived(u64::MAX, u64::MAX);
+    assert_eq!(p.budget() as u64, u64::MAX / 100);
+}
+
+#[test]
+fn done_follows_its_four_phases() {
+    let at = done_schedule(RTT, 500);
+    assert_eq!(at[..5], [us(0), us(100), us(200), us(300), us(400)]);
+    // Then every 400 us up to 3 RTT = 153.6 ms.
+    for (n, t) in at[4..388].iter().enumerate() {
+        assert_eq!(*t, us(400 * (n as u64 + 1)));
+    }
+    assert_eq!(at[387], us(153_600));
+    let backoff: Vec<_> = at[387..].windows(2).map(|w| w[1] - w[0]).collect();
+    assert_eq!(
+        backoff[..9],
+        [6_400, 12_800, 25_600, 51_200, 102_400, 204_800, 409_600, 819_200, 1_000_000].map(us)
+    );
+    assert!(backoff[9..].iter().all(|d| *d == ms(1_000)));
+}
+
+#[test]
+fn done_intervals_stay_sensible() {
+    // 3 RTT are over before the quick repetitions are: they are made nevertheless, then backoff from 10 us.
+    let at = done_schedule(TINY, 10);
+    assert_eq!(at, [0, 10, 20, 30, 40, 50, 70, 110, 190, 350].map(us));
+    assert_eq!(done_schedule(Nanos::ZERO, 10), at);
+    let at = done_schedule(HUGE, 10);
+    assert!(at.windows(2).all(|w| w[1] - w[0] == ms(1_000)));
+    done_schedule(Nanos::MAX, 10);
+}
+
+#[test]
+fn a_late_done_makes_no_burst_and_a_closed_one_none_at_all() {
+    let mut d = DoneRepeater::new(ms(1));
+    d.sent(ms(50), RTT);
+    assert_eq!(d.wake_at(), Some(ms(50) + us(100)));
+    d.sent(ms(60), RTT);
+    assert_eq!(d.wake_at(), Some(ms(60) + us(100)));
+    for _ in 0..3 {
+        d.sent(ms(60), RTT);
+    }
+    assert_eq!(d.wake_at(), Some(ms(60) + us(400)));
+    // Stopped until after 3 RTT: straight into the backoff, counted from then.
+    d.sent(ms(2_000), RTT);
+    assert_eq!(d.wake_at(), Some(ms(2_000) + us(6_400)));
+    // A round trip that grows does not lead back to the faster phase.
+    d.sent(ms(2_010), Nanos::from_secs(60));
+    assert_eq!(d.wake_at(), Some(ms(2_010) + us(12_800)));
+    d.closed();
+    assert_eq!(d.wake_at(), None);
+    d.sent(ms(3_000), RTT);
+    assert!(!d.due(Nanos::MAX));
+}
+
+#[test]
+fn announce_goes_first_and_is_repeated_until_mentioned() {
+    let mut a = AnnounceRepeater::new(ms(3));
+    assert!(!a.announced() && a.due(ms(3)) && !a.due(ms(2)));
+    a.sent(ms(4), RTT);
+    assert!(a.announced());
+    assert_eq!(a.wake_at(), Some(ms(4) + us(6_400)));
+    a.sent(ms(400), RTT);
+    assert_eq!(a.wake_at(), Some(ms(400) + us(6_400)));
+    a.mentioned();
+    assert_eq!(a.wake_at(), None);
+    a.sent(ms(500), RTT);
+    assert!(a.announced() && !a.due(Nanos::MAX));
+
+    for (rtt, wait) in
+        [(Nanos::ZERO, ms(1)), (TINY, ms(1)), (ms(8), ms(1)), (ms(80), ms(10)), (HUGE, ms(1_000))]
+    {
+        let mut a = AnnounceRepeater::new(ms(0));
+        a.sent(ms(0), rtt);
+        assert_eq!(a.wake_at(), Some(wait));
+    }
+}
+
+#[test]
+fn cts_leaves_at_once_and_again_every_quarter_until_echoed() {
+    let mut c = CtsRepeater::new(Seq(u64::MAX - 1));
+    let at = |n: u64| Seq(u64::MAX - 1).plus(n);
+    assert_eq!((c.wake_at(), c.first(ms(9))), (None, None));
+    c.grant(at(4));
+    assert_eq!(c.first(ms(1)), Some(at(0)));
+    c.sent(ms(1), RTT, 4);
+    assert_eq!((c.wake_at(), c.first(ms(2))), (Some(ms(1) + us(12_800)), None));
+    // New grants leave at once, alone, and do not put the repetition off.
+    c.grant(at(6));
+    assert_eq!((c.due(ms(10)), c.first(ms(10))), (true, Some(at(4))));
+    c.sent(ms(10), RTT, 2);
+    assert_eq!(c.wake_at(), Some(ms(1) + us(12_800)));
+    // The repetition starts at the oldest that is not echoed.
+    assert!(c.echo(at(1)));
+    assert_eq!(c.first(us(13_800)), Some(at(1)));
+    c.sent(ms(20), RTT, 5);
+    assert_eq!((c.wake_at(), c.first(ms(21))), (Some(ms(20) + us(12_800)), None));
+    assert!(c.echo(at(6)));
+    assert_eq!(c.wake_at(), None);
+    // Late, duplicated and impossible echoes.
+    assert!(c.echo(at(2)) && c.echo(at(6)) && !c.echo(at(7)));
+    assert_eq!(c.wake_at(), None);
+    c.grant(at(3));
+    assert_eq!((c.granted(), c.wake_at()), (at(6), None));
+}
+
+#[test]
+fn a_cts_round_takes_several_datagrams() {
+    let mut c = CtsRepeater::new(Seq(0));
+    c.grant(Seq(300));
+    for (first, left) in [(0, 128), (128, 128), (256, 44)] {
+        assert_eq!(c.first(ms(1)), Some(Seq(first)));
+        c.sent(ms(1), RTT, left);
+    }
+    assert_eq!(c.first(ms(1)), None);
+    // A datagram without room for entries changes nothing.
+    c.sent(ms(50), RTT, 0);
+    assert_eq!(c.first(ms(50)), Some(Seq(0)));
+    c.sent(ms(50), RTT, 128);
+    assert_eq!(c.first(ms(50)), Some(Seq(128)));
+    // An echo in the middle of a round skips what it covers.
+    assert!(c.echo(Seq(200)));
+    assert_eq!(c.first(ms(50)), Some(Seq(200)));
+    c.sent(ms(51), RTT, 128);
+    assert_eq!(c.wake_at(), Some(ms(51) + us(12_800)));
+
+    for (rtt, wait) in [(Nanos::ZERO, us(10)), (TINY, us(10)), (us(100), us(25)), (HUGE, ms(1_000))] {
+        let mut c = CtsRepeater::new(Seq(0));
+        c.grant(Seq(1));
+        c.sent(ms(1), rtt, 1);
+        assert_eq!(c.wake_at(), Some(ms(1) + wait));
+    }
+}
+
+proptest! {
+    /// Whatever happens, the grants that an honest peer lacks are due sooner or later.
+    #[test]
+    fn cts_never_forgets(steps in proptest::collection::vec((0..4u8, 0..40u64, 0..30_000_000u64), 0..200), start: u64) {
+        let mut c = CtsRepeater::new(Seq(start));
+        let (mut now, mut granted, mut held) = (Nanos::ZERO, 0u64, 0u64);
+        for (kind, n, dt) in steps {
+            now += Nanos(dt);
+            match kind {
+                0 => {
+                    granted += n;
+                    c.grant(Seq(start).plus(granted));
+                }
+                1 => prop_assert!(c.echo(Seq(start).plus(held.saturating_sub(n)))),
+                lost_or_not => {
+                    if let Some(first) = c.first(now) {
+                        let first = first.distance(Seq(start)) as u64;
+                        let left = n.min(granted - first);
+                        c.sent(now, RTT, left);
+                        if lost_or_not == 2 && first <= held {
+                            held = held.max(first + left);
+                        }
+                    }
+                }
+            }
+            let echoed = c.echoed.distance(Seq(start)) as u64;
+            prop_assert_eq!(c.wake_at().is_none(), echoed == granted);
+            prop_assert!(c.wake_at().is_none_or(|t| t <= now + us(12_800)));
+        }
+    }
+}
