@@ -16,18 +16,19 @@
 //! | granted | 8 | next seq that will be granted |
 //! | grants seen | 8 | next seq whose grant is awaited |
 //! | closed | 8 | every earlier seq is closed by its sender |
+//! | retired | 8 | every earlier seq was completed by its receiver |
 //! | sent at | 8 | sender's clock, ns |
 //! | first | 8 | seq of the first entry |
 //! | entries | 1 | number of entries |
 //! | close | 1 | code of a [`CloseReason`] |
-//! | drain | 2 + 8 | generation, packets posted on its queues since the connection began |
+//! | drain | 8 + 8 | first seq of a wholly closed round, packets posted on its generation since the connection began |
 //! | echo | 8 + 8 | newest `sent at` from the peer; how long ago it came in, ns |
 //! | entry, repeated | 9 or 21 | see below |
 //! | upper payload | rest | opaque |
 //!
 //! | field of an entry | bytes | meaning |
 //! |---|---|---|
-//! | packets per chunk | 1 | 1 to 64; 0x80 is added when key and address follow |
+//! | packets per chunk | 1 | 1 to 64, 0 for a withdrawn receive; 0x80 is added when key and address follow |
 //! | length | 8 | bytes of the receive |
 //! | key, address | 4 + 8 | left out when both are zero, as on fabrics that derive them |
 
@@ -39,7 +40,7 @@ pub(crate) mod wire;
 mod tests;
 
 use crate::fabric::{Grant, MAX_CONTROL};
-use crate::types::{Generation, Nanos, Seq};
+use crate::types::{Nanos, Seq};
 use wire::Reader;
 
 /// Format version that is written, and the only one that is read.
@@ -57,12 +58,15 @@ const ALL_FLAGS: u8 = TO_RECEIVER | REPLY_WANTED | CLOSE | DRAIN | ECHO;
 
 const KEYED: u8 = 0x80;
 
-const FIXED: usize = 43;
+const FIXED: usize = 51;
 const CLOSE_LEN: usize = 1;
-const DRAIN_LEN: usize = 10;
+const DRAIN_LEN: usize = 16;
 const ECHO_LEN: usize = 16;
 const PLAIN_ENTRY: usize = 9;
 const KEYED_ENTRY: usize = 21;
+
+/// Largest upper payload beside any header, in bytes.
+pub const MAX_UPPER: usize = MAX_CONTROL - FIXED - CLOSE_LEN - DRAIN_LEN - ECHO_LEN;
 
 /// Where the number of entries stands.
 const COUNT_AT: usize = FIXED - 1;
@@ -129,8 +133,11 @@ pub struct Header {
     pub grants_seen: Seq,
     /// The peer's send half will post nothing more of any seq before this one.
     pub closed: Seq,
-    /// Packets that the peer's send half posted so far on the queues of a generation.
-    pub drain: Option<(Generation, u64)>,
+    /// The peer's receive half completed every seq before this one, whole or not.
+    pub retired: Seq,
+    /// First seq of a round (S messages) that the peer's send half closed wholly, and the packets it had posted on that
+    /// round's generation by then.
+    pub drain: Option<(Seq, u64)>,
     /// When it was sent, on the peer's clock.
     pub sent_at: Nanos,
     /// The newest `sent_at` that the peer had from us, and how long before `sent_at` it came in.
@@ -177,13 +184,16 @@ impl Header {
 pub struct CtsEntry {
     /// Length of the receive in bytes.
     pub bytes: u64,
-    /// Packets per chunk, 1 to [`MAX_PER_CHUNK`].
+    /// Packets per chunk, 1 to [`MAX_PER_CHUNK`]; 0 when withdrawn.
     pub per_chunk: u8,
     /// What a write into it needs.
     pub grant: Grant,
 }
 
 impl CtsEntry {
+    /// Owed for a receive that was completed before its grant was seen: a message sent to it goes nowhere.
+    pub const WITHDRAWN: Self = Self { bytes: 0, per_chunk: 0, grant: Grant { key: 0, address: 0 } };
+
     /// Bytes it takes.
     fn encoded_len(&self) -> usize {
         if self.grant == Grant::default() { PLAIN_ENTRY } else { KEYED_ENTRY }
@@ -216,7 +226,7 @@ impl CtsEntry {
 }
 
 const fn valid_per_chunk(n: u8) -> bool {
-    n >= 1 && n <= MAX_PER_CHUNK
+    n <= MAX_PER_CHUNK
 }
 
 /// Why a datagram could not be written.
@@ -231,8 +241,8 @@ pub enum EncodeError {
         /// [`Header::upper_room`].
         room: usize,
     },
-    /// An entry's packets per chunk are outside 1 to 64.
-    #[error("{0} packets per chunk, allowed are 1 to 64")]
+    /// An entry's packets per chunk are above 64.
+    #[error("{0} packets per chunk, allowed are 0 to 64")]
     PerChunk(u8),
 }
 
@@ -255,8 +265,8 @@ pub enum DecodeError {
     /// A flag of no known meaning is set.
     #[error("flags {0:#04x} contain an unknown one")]
     Flags(u8),
-    /// An entry's packets per chunk are outside 1 to 64.
-    #[error("{0} packets per chunk, allowed are 1 to 64")]
+    /// An entry's packets per chunk are above 64.
+    #[error("{0} packets per chunk, allowed are 0 to 64")]
     PerChunk(u8),
 }
 
@@ -278,15 +288,16 @@ pub fn encode(
     }
     out.push(VERSION);
     out.push(header.flags());
-    for n in [header.granted.0, header.grants_seen.0, header.closed.0, header.sent_at.0, first.0] {
+    let facts = [header.granted, header.grants_seen, header.closed, header.retired];
+    for n in [facts[0].0, facts[1].0, facts[2].0, facts[3].0, header.sent_at.0, first.0] {
         out.extend_from_slice(&n.to_be_bytes());
     }
     out.push(0);
     if let Some(reason) = header.close {
         out.push(reason.code());
     }
-    if let Some((generation, packets)) = header.drain {
-        out.extend_from_slice(&generation.0.to_be_bytes());
+    if let Some((round, packets)) = header.drain {
+        out.extend_from_slice(&round.0.to_be_bytes());
         out.extend_from_slice(&packets.to_be_bytes());
     }
     if let Some((sent_at, hold)) = header.echo {
@@ -339,8 +350,8 @@ impl<'a> Datagram<'a> {
             return Err(DecodeError::Flags(flags));
         }
         let mut number = || r.u64().ok_or(DecodeError::Truncated);
-        let [granted, grants_seen, closed, sent_at, first] =
-            [number()?, number()?, number()?, number()?, number()?];
+        let [granted, grants_seen, closed, retired, sent_at, first] =
+            [number()?, number()?, number()?, number()?, number()?, number()?];
         let left = r.u8().ok_or(DecodeError::Truncated)?;
         let mut header = Header {
             to_receiver: flags & TO_RECEIVER != 0,
@@ -349,6 +360,7 @@ impl<'a> Datagram<'a> {
             granted: Seq(granted),
             grants_seen: Seq(grants_seen),
             closed: Seq(closed),
+            retired: Seq(retired),
             drain: None,
             sent_at: Nanos(sent_at),
             echo: None,
@@ -357,8 +369,8 @@ impl<'a> Datagram<'a> {
             header.close = Some(CloseReason::from_code(r.u8().ok_or(DecodeError::Truncated)?));
         }
         if flags & DRAIN != 0 {
-            let generation = Generation(r.u16().ok_or(DecodeError::Truncated)?);
-            header.drain = Some((generation, r.u64().ok_or(DecodeError::Truncated)?));
+            let round = Seq(r.u64().ok_or(DecodeError::Truncated)?);
+            header.drain = Some((round, r.u64().ok_or(DecodeError::Truncated)?));
         }
         if flags & ECHO != 0 {
             let sent_at = Nanos(r.u64().ok_or(DecodeError::Truncated)?);

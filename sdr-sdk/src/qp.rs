@@ -6,13 +6,14 @@
 //! | `qp/send.rs` | `SendQp`, `Stream`, `SendHandle` |
 //! | `qp/recv.rs` | `RecvQp`, `RecvHandle`, `Retire` |
 //! | `qp/info.rs` | the blob exchanged before connecting |
-//! | `qp/core.rs`, `qp/send_side.rs`, `qp/link.rs` | the state behind them, under the context's lock |
+//! | `qp/core.rs`, `qp/send_side.rs`, `qp/link.rs`, `qp/cts.rs` | the state behind them, under the context's lock |
 //!
 //! A queue pair delivers nothing by itself: it shows what has arrived. Reliability is the layer above, which has a small
 //! unreliable datagram service for its acknowledgements here. Dropping or forgetting a handle is always sound: the
 //! context holds the memory.
 
 pub(crate) mod core;
+mod cts;
 mod info;
 pub(crate) mod link;
 mod recv;

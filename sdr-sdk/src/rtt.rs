@@ -17,7 +17,7 @@ mod tests;
 use crate::types::Nanos;
 
 /// Largest sample that is believed.
-pub const MAX_SAMPLE: Nanos = Nanos::from_secs(60);
+pub const MAX_SAMPLE: Nanos = Nanos::from_secs(10);
 
 /// Length of the window of the smallest sample. It moves in steps of a tenth, so that it covers 9 to 10 s.
 pub const WINDOW: Nanos = Nanos::from_secs(10);

@@ -1,4 +1,3 @@
 //! A connection: reliable messages over queue pairs.
 
 pub mod frames;
-pub mod repeat;

@@ -103,7 +103,7 @@ impl QpCore {
         }
         let mut entries = d.entries().peekable();
         if entries.peek().is_some() {
-            self.send.on_grants(d.first(), entries);
+            self.send.on_grants(d.first(), entries.map(|(_, e)| e));
             // New ones are to be confirmed; known ones show that the confirmation was lost.
             self.link.owe();
         }
@@ -172,7 +172,7 @@ impl QpCore {
 
     fn send_control(&mut self, now: Nanos, fabric: &mut dyn Fabric, to_receiver: bool, upper: &[u8]) -> bool {
         let load = self.load();
-        let from = self.link.cts_from(load.granted);
+        let from = self.link.cts_from(now, load);
         let mut h = Header {
             to_receiver,
             reply_wanted: false,
@@ -187,14 +187,14 @@ impl QpCore {
         };
         self.link.stamp(now, &mut h);
         self.scratch.clear();
-        let wanted = self.link.cts_wanted(now, load);
-        let entries = self.recv.grants(from).take(if wanted { usize::MAX } else { 0 });
-        let Ok(written) = control::encode(&h, from, entries, upper, &mut self.scratch) else { return true };
+        let entries = from.into_iter().flat_map(|from| self.recv.grants(from));
+        let first = from.unwrap_or(load.granted);
+        let Ok(written) = control::encode(&h, first, entries, upper, &mut self.scratch) else { return true };
         if !fabric.control(now, self.q, &self.scratch) {
             return false;
         }
         self.counters.control_sent += 1;
-        self.link.sent(now, wanted.then(|| from.plus(written as u64)));
+        self.link.sent(now, written);
         true
     }
 

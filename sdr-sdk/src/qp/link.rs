@@ -5,6 +5,7 @@
 //! something is owed.
 
 use crate::control::{CloseReason, Header};
+use crate::qp::cts::CtsRepeater;
 use crate::rtt::RttEstimator;
 use crate::types::{Nanos, Seq};
 
@@ -48,10 +49,7 @@ pub(crate) struct PeerLink {
     peer_clock: Option<(Nanos, Nanos)>,
     last_heard: Nanos,
     started: bool,
-    /// Grants that the peer has confirmed.
-    peer_seen: Seq,
-    /// Up to where grants were sent, and when last.
-    cts_sent: (Seq, Nanos),
+    cts: CtsRepeater,
     /// Facts changed, or the peer showed that it lacks them.
     owed: bool,
     probe_owed: bool,
@@ -77,8 +75,7 @@ impl PeerLink {
             peer_clock: None,
             last_heard: Nanos::ZERO,
             started: false,
-            peer_seen: first_grant,
-            cts_sent: (first_grant, Nanos::ZERO),
+            cts: CtsRepeater::new(first_grant),
             owed: true,
             probe_owed: true,
             last_sent: Nanos::ZERO,
@@ -104,12 +101,6 @@ impl PeerLink {
             Closed::Protocol(_) => CloseReason::ProtocolViolation,
             Closed::Queue(_) => CloseReason::Internal,
         })
-    }
-
-    /// Where the CTS entries of the next datagram start: behind those on their way, or, repeating, at the first that the
-    /// peer has not confirmed.
-    pub(crate) fn cts_from(&self, granted: Seq) -> Seq {
-        if self.cts_sent.0.before(granted) { self.peer_seen.latest(self.cts_sent.0) } else { self.peer_seen }
     }
 
     /// Facts changed: tell the peer soon.
@@ -139,10 +130,10 @@ impl PeerLink {
         if let Some((echo, hold)) = h.echo {
             self.rtt.on_echo(now, echo, hold);
         }
-        if granted.before(h.grants_seen) {
+        self.cts.grant(granted);
+        if !self.cts.echo(h.grants_seen) {
             return false;
         }
-        self.peer_seen = self.peer_seen.latest(h.grants_seen);
         self.owed |= h.reply_wanted;
         if self.closed.is_some() {
             self.close_owed = h.close.is_none();
@@ -152,14 +143,10 @@ impl PeerLink {
         true
     }
 
-    fn cts_due(&self, now: Nanos, load: Load) -> Option<Nanos> {
-        if !self.peer_seen.before(load.granted) {
-            return None;
-        }
-        if self.cts_sent.0.before(load.granted) {
-            return Some(now);
-        }
-        Some(self.cts_sent.1 + self.rtt.srtt().mul_div(1, 4).max(MIN_ANSWER))
+    /// First seq of the CTS entries that are due, if any are.
+    pub(crate) fn cts_from(&mut self, now: Nanos, load: Load) -> Option<Seq> {
+        self.cts.grant(load.granted);
+        self.cts.first(now).filter(|_| self.closed.is_none())
     }
 
     /// Advances the timers; true when a datagram is due now, even without an upper payload.
@@ -184,7 +171,7 @@ impl PeerLink {
             self.last_heard = now;
         }
         let answer = self.owed && now >= self.last_sent + MIN_ANSWER;
-        answer || self.probe_owed || self.cts_due(now, load).is_some_and(|t| t <= now)
+        answer || self.probe_owed || self.cts_from(now, load).is_some()
     }
 
     /// When `due` has to be asked next.
@@ -194,7 +181,7 @@ impl PeerLink {
         }
         let answer = self.owed.then(|| self.last_sent + MIN_ANSWER);
         let life = load.busy.then(|| self.next_probe.min(self.last_heard + self.death()));
-        [answer, life, self.cts_due(now, load)].into_iter().flatten().min()
+        [answer, life, self.cts.wake_at()].into_iter().flatten().min()
     }
 
     /// Fills the link's part of a header, as if it leaves now.
@@ -205,19 +192,12 @@ impl PeerLink {
         h.close = self.reason();
     }
 
-    /// The datagram left; its CTS entries reached up to `cts`, if it had any.
-    pub(crate) fn sent(&mut self, now: Nanos, cts: Option<Seq>) {
+    /// The datagram left, with that many CTS entries.
+    pub(crate) fn sent(&mut self, now: Nanos, entries: usize) {
         if self.probe_owed {
             self.next_probe = now + self.keep_alive();
         }
         (self.owed, self.probe_owed, self.close_owed, self.last_sent) = (false, false, false, now);
-        if let Some(upto) = cts {
-            self.cts_sent = (self.cts_sent.0.latest(upto), now);
-        }
-    }
-
-    /// Whether CTS entries belong into a datagram that leaves now anyway.
-    pub(crate) fn cts_wanted(&self, now: Nanos, load: Load) -> bool {
-        self.closed.is_none() && self.cts_due(now, load).is_some_and(|t| t <= now)
+        self.cts.sent(now, self.rtt.srtt(), entries as u64);
     }
 }
