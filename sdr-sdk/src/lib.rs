@@ -8,12 +8,14 @@
 //! | [`bitmap`] | packet bitmap to chunk bitmap, lock-free |
 //! | [`fabric`] | seam one: carries packets, owns keys |
 //! | [`engine`] | seam two: turns completions into bitmaps; the host engine |
+//! | [`reliability`] | schemes: what to send again, what to report |
 
 pub mod bitmap;
 pub mod engine;
 pub mod fabric;
 pub mod imm;
 pub mod memory;
+pub mod reliability;
 mod sync;
 pub mod types;
 
