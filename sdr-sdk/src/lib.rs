@@ -2,17 +2,18 @@
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | [`types`] | newtypes: `Nanos`, `Seq`, `MessageId`, `Generation`, `PacketOffset`, `ChunkIndex`, ... |
-//! | [`imm`] | the 32-bit immediate |
-//! | [`memory`] | regions, buffers, raw slices |
-//! | [`bitmap`] | packet bitmap to chunk bitmap, lock-free |
-//! | [`fabric`] | seam one: carries packets, owns keys |
-//! | [`engine`] | seam two: turns completions into bitmaps; the host engine |
-//! | [`control`] | the control datagram of a queue pair |
+//! | [`connection`] | reliable messages over a queue pair: what most users hold |
+//! | [`reliability`] | the scheme traits, the receiver's view of a message, Selective Repeat |
 //! | [`context`], [`qp`] | the SDK calls: a message shows what has arrived of it |
 //! | [`slots`] | receive slots: seq, generations, drain, retire |
+//! | [`control`] | the control datagram of a queue pair |
 //! | [`rtt`], [`repeat`] | round-trip time, repetition of what may be lost |
-//! | [`connection`] | reliable messages over a queue pair |
+//! | [`fabric`] | seam one: carries packets, owns keys |
+//! | [`engine`] | seam two: turns completions into bitmaps; the host engine |
+//! | [`bitmap`] | packet bitmap to chunk bitmap, lock-free |
+//! | [`memory`] | regions, buffers, raw slices |
+//! | [`imm`] | the 32-bit immediate |
+//! | [`types`] | newtypes: `Nanos`, `Seq`, `MessageId`, `Generation`, `PacketOffset`, `ChunkIndex`, ... |
 
 pub mod bitmap;
 pub mod connection;
@@ -23,12 +24,15 @@ pub mod fabric;
 pub mod imm;
 pub mod memory;
 pub mod qp;
+pub mod reliability;
 pub mod repeat;
 pub mod rtt;
 pub mod slots;
 mod sync;
 pub mod types;
 
-pub use imm::ImmLayout;
-pub use types::{Channel, ChunkIndex, Generation, MessageId, Nanos, PacketOffset, QueueSet, Seq, SlotGen};
+pub use connection::{Connection, ConnectionConfig, ConnectionDriver};
 pub use context::{Context, ContextConfig, QpConfig};
+pub use imm::ImmLayout;
+pub use memory::{RecvBuf, SendBuf};
+pub use types::{Channel, ChunkIndex, Generation, MessageId, Nanos, PacketOffset, QueueSet, Seq, SlotGen};

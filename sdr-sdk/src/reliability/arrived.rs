@@ -1,0 +1,174 @@
+//! What has arrived of one message, as its receiver sees it: two numbers and the packets between that are missing.
+//!
+//! It is read from the chunk bytes, and from the packet bits where a chunk is incomplete: those may cost a round trip
+//! to a device. It holds nothing for a chunk in which nothing is missing. Invariant: every packet below `covered` was
+//! looked at; it arrived unless `missing` has it, and it may have arrived since.
+
+use super::ranges::RangeSet;
+use super::{Missing, Status};
+use crate::bitmap::Shape;
+use crate::types::ChunkIndex;
+use std::ops::Range;
+
+/// What can be read of an armed receive.
+pub trait PacketView {
+    /// Division of the receive; at least as long as the message.
+    fn shape(&self) -> Shape;
+
+    /// Whether all packets of the receive in chunk `c` arrived: its byte in host memory, loaded with Acquire.
+    fn chunk(&self, c: ChunkIndex) -> bool;
+
+    /// The first chunk of `[from, to)` that is incomplete, or `to`.
+    ///
+    /// An implementation that sees the bytes side by side compares eight at a time.
+    fn complete_until(&self, from: ChunkIndex, to: ChunkIndex) -> ChunkIndex {
+        ChunkIndex((from.0..to.0).find(|&c| !self.chunk(ChunkIndex(c))).unwrap_or(to.0))
+    }
+
+    /// Bit i: packet i of chunk `c` arrived. May cost a round trip to a device.
+    fn packets(&self, c: ChunkIndex) -> u64;
+}
+
+/// The receiver's view of one message.
+#[derive(Clone, Debug)]
+pub struct Arrived {
+    total: u32,
+    covered: u32,
+    missing: RangeSet,
+    /// Where `recheck` continues.
+    next_check: u32,
+}
+
+impl Arrived {
+    /// Nothing has arrived of a message of `total` packets, which may be fewer than those of its receive.
+    pub fn new(total: u32) -> Self {
+        Self { total, covered: 0, missing: RangeSet::new(), next_check: 0 }
+    }
+
+    /// Packets in the message.
+    pub fn total(&self) -> u32 {
+        self.total
+    }
+
+    /// Every packet below it was looked at.
+    pub fn covered(&self) -> u32 {
+        self.covered
+    }
+
+    /// Packets below [`covered`](Self::covered) that had not arrived when they were last looked at.
+    pub fn missing(&self) -> &RangeSet {
+        &self.missing
+    }
+
+    /// Every packet below it arrived.
+    pub fn base(&self) -> u32 {
+        self.missing.first().unwrap_or(self.covered)
+    }
+
+    /// Packets that arrived.
+    pub fn count(&self) -> u32 {
+        self.covered - self.missing.count()
+    }
+
+    /// Whether every packet arrived.
+    pub fn is_whole(&self) -> bool {
+        self.covered == self.total && self.missing.is_empty()
+    }
+
+    /// What can be said of the packets from `from` on.
+    pub fn status(&self, from: u32) -> Status<'_> {
+        let from = from.min(self.covered);
+        let missing = Missing::Tracked(self.missing.within(from..self.covered));
+        Status { base: self.base(), from, to: self.covered, missing }
+    }
+
+    /// Looks at the packets from [`covered`](Self::covered) to `until` (exclusive): one more than the highest one seen.
+    ///
+    /// Packet bits are read once for each incomplete chunk on the way. The chunk of `until` is mostly one of them;
+    /// where that read is dear and more packets are on their way, round `until` down to a chunk.
+    pub fn update(&mut self, view: &(impl PacketView + ?Sized), until: u32) {
+        let until = until.min(self.total);
+        let per_chunk = view.shape().per_chunk() as u32;
+        debug_assert!(self.total <= view.shape().packets(), "the message is longer than its receive");
+        while self.covered < until {
+            let c = self.covered / per_chunk;
+            let start = c * per_chunk;
+            let complete = view.complete_until(ChunkIndex(c), ChunkIndex(until.div_ceil(per_chunk))).0;
+            if c < complete {
+                self.missing.remove(start..self.covered);
+                self.covered = complete.saturating_mul(per_chunk).min(self.total);
+                continue;
+            }
+            let end = start.saturating_add(per_chunk).min(self.total);
+            let bits = view.packets(ChunkIndex(c)) & low_bits(end - start);
+            let seen = start + (u64::BITS - bits.leading_zeros());
+            let end = end.min(until).max(seen);
+            self.missing.retain_within(start..self.covered, gaps(bits, start..end));
+            for gap in gaps(bits, start..end).filter(|gap| self.covered < gap.end) {
+                self.missing.insert(gap.start.max(self.covered)..gap.end);
+            }
+            self.covered = self.covered.max(end);
+        }
+    }
+
+    /// Looks again at up to `budget` chunks in which packets are missing, in turn; returns how many packets arrived.
+    ///
+    /// Packet bits are read only where the chunk's byte does not tell: more than one packet of it is missing.
+    pub fn recheck(&mut self, view: &(impl PacketView + ?Sized), budget: u32) -> u32 {
+        let shape = view.shape();
+        let per_chunk = shape.per_chunk() as u32;
+        let before = self.missing.count();
+        // Once around from where the last call stopped.
+        let halfway = self.next_check;
+        let mut second_half = false;
+        for _ in 0..budget {
+            let mut next = self.missing.next_from(self.next_check);
+            if next.is_none() && !second_half {
+                second_half = true;
+                next = self.missing.next_from(0);
+            }
+            let Some(next) = next.filter(|r| !second_half || r.start < halfway) else {
+                break;
+            };
+            let c = next.start / per_chunk;
+            let start = c * per_chunk;
+            let end = start.saturating_add(per_chunk).min(self.total);
+            self.next_check = end;
+            if view.chunk(ChunkIndex(c)) {
+                self.missing.remove(start..end);
+                continue;
+            }
+            let whole_chunk = end - start == per_chunk || end == shape.packets();
+            let mut lost = self.missing.within(start..end);
+            let alone = lost.next().is_some_and(|r| r.len() == 1) && lost.next().is_none();
+            if whole_chunk && alone && end <= self.covered {
+                continue;
+            }
+            let bits = view.packets(ChunkIndex(c));
+            self.missing.retain_within(start..end, gaps(bits, start..end));
+        }
+        before - self.missing.count()
+    }
+}
+
+/// A mask of the lowest `n` (0 to 64) bits.
+fn low_bits(n: u32) -> u64 {
+    u64::MAX.checked_shr(u64::BITS - n).unwrap_or(0)
+}
+
+/// The packets of `chunk` (at most 64) whose bit is clear; bit 0 is its first packet.
+fn gaps(bits: u64, chunk: Range<u32>) -> impl Iterator<Item = Range<u32>> {
+    let mut left = !bits & low_bits(chunk.end - chunk.start);
+    std::iter::from_fn(move || {
+        if left == 0 {
+            return None;
+        }
+        let from = left.trailing_zeros();
+        let to = from + (left >> from).trailing_ones();
+        left &= !low_bits(to);
+        Some(chunk.start + from..chunk.start + to)
+    })
+}
+
+#[cfg(test)]
+mod tests;
