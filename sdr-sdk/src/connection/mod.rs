@@ -1,3 +1,321 @@
-//! A connection: reliable messages over queue pairs.
+//! A connection: reliable messages over a queue pair.
+//!
+//! | file | what it holds |
+//! |---|---|
+//! | `mod.rs` | `Connection` for users, `ConnectionDriver` for whoever has the clock |
+//! | `transfer.rs` | the future of one message, its errors |
+//! | `sending.rs`, `receiving.rs` | the two directions; they use the queue pair's public calls and a scheme |
+//! | `pacing.rs` | when the next packets may leave |
+//! | `frames.rs` | ANNOUNCE, REPORT, DONE |
+//!
+//! The handle queues work, the driver does it in [`ConnectionDriver::poll`]: no clock, no thread, no IO here. Invariant:
+//! every transfer ends, with a result or a typed error, as long as the driver is polled or dropped.
 
 pub mod frames;
+mod pacing;
+mod receiving;
+mod sending;
+mod transfer;
+
+pub use transfer::{Delivered, RecvError, RecvResult, Received, SendResult, Transfer, TransferError};
+
+use crate::memory::{RecvBuf, SendBuf};
+use crate::qp::{Closed, RecvQp, SendQp};
+use crate::reliability::{Scheme, SelectiveRepeat};
+use crate::types::Nanos;
+use receiving::Receiving;
+use sending::Sending;
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
+use transfer::Cell;
+
+/// Settings of a connection; scheme families have to agree on both sides.
+#[derive(Clone)]
+#[non_exhaustive]
+pub struct ConnectionConfig {
+    /// How messages become whole. Default: Selective Repeat.
+    pub scheme: Arc<dyn Scheme>,
+    /// Injection rate in bits of payload a second; None: as fast as the fabric takes packets. Default: None.
+    pub rate: Option<u64>,
+    /// Packets a chunk of posted receives, 1 to 64. Default: 16.
+    pub per_chunk: u32,
+    /// A message without progress for this long fails. Default: 10 s.
+    pub progress_deadline: Nanos,
+    /// A send for which the peer posts no receive for this long fails. Default: 30 s.
+    pub grant_deadline: Nanos,
+    /// Transfers that may wait in each direction. Default: 65,536.
+    pub max_waiting: usize,
+    /// After `close` or the last handle's drop, outstanding work may take this long. Default: 3 s.
+    pub linger: Nanos,
+}
+
+impl Default for ConnectionConfig {
+    fn default() -> Self {
+        Self {
+            scheme: Arc::new(SelectiveRepeat::default()),
+            rate: None,
+            per_chunk: 16,
+            progress_deadline: Nanos::from_secs(10),
+            grant_deadline: Nanos::from_secs(30),
+            max_waiting: 1 << 16,
+            linger: Nanos::from_secs(3),
+        }
+    }
+}
+
+/// What a connection counted; packets unless said otherwise.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ConnectionStats {
+    /// Messages delivered to the peer.
+    pub delivered: u64,
+    /// Messages received whole.
+    pub received: u64,
+    /// Packets injected, repairs included.
+    pub sent: u64,
+    /// Packets injected again.
+    pub repairs: u64,
+    /// REPORT frames sent.
+    pub reports: u64,
+    /// DONE entries sent.
+    pub dones: u64,
+    /// ANNOUNCE frames sent.
+    pub announces: u64,
+    /// Frames that made no sense, received.
+    pub malformed: u64,
+    /// Time that receives waited for a reusable slot.
+    pub slot_wait: Nanos,
+}
+
+pub(crate) struct SendRequest {
+    buf: SendBuf,
+    user: Option<u32>,
+    cell: Arc<Cell<SendResult>>,
+}
+
+pub(crate) struct RecvRequest {
+    buf: RecvBuf,
+    cell: Arc<Cell<RecvResult>>,
+}
+
+#[derive(Default)]
+struct Mailbox {
+    sends: VecDeque<SendRequest>,
+    recvs: VecDeque<RecvRequest>,
+    closing: bool,
+    ended: bool,
+    stats: ConnectionStats,
+}
+
+/// What handle, transfers and driver share.
+pub(crate) struct Shared {
+    mailbox: Mutex<Mailbox>,
+    /// A transfer was dropped: the driver looks for it.
+    cancel_wanted: AtomicBool,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Mailbox> {
+        self.mailbox.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Marks the connection as closing when the last handle is gone.
+struct Handle {
+    shared: Arc<Shared>,
+    max_waiting: usize,
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.shared.lock().closing = true;
+    }
+}
+
+/// Reliable messages to and from one peer. Cheap to clone; dropping the last one closes it.
+#[derive(Clone)]
+pub struct Connection(Arc<Handle>);
+
+impl Connection {
+    /// A connection over a connected queue pair. The driver has to be polled.
+    pub fn new(send: SendQp, recv: RecvQp, config: ConnectionConfig) -> (Self, ConnectionDriver) {
+        let shared =
+            Arc::new(Shared { mailbox: Mutex::new(Mailbox::default()), cancel_wanted: AtomicBool::new(false) });
+        let driver = ConnectionDriver {
+            shared: shared.clone(),
+            inner: Inner {
+                sending: Sending::new(send, &config),
+                receiving: Receiving::new(recv, &config),
+                stats: ConnectionStats::default(),
+                closing: None,
+                linger: config.linger,
+            },
+            finished: false,
+        };
+        (Self(Arc::new(Handle { shared, max_waiting: config.max_waiting })), driver)
+    }
+
+    /// Sends a message into the peer's next receive; ends when the peer has every byte. `user` goes along with it.
+    pub fn send(&self, buf: SendBuf, user: Option<u32>) -> Transfer<SendResult> {
+        let cell = Cell::new();
+        let mut m = self.0.shared.lock();
+        let refused = self.refused(&m, m.sends.len());
+        match refused {
+            Some(e) => cell.finish(Err(e), &mut Vec::new()),
+            None => m.sends.push_back(SendRequest { buf, user, cell: cell.clone() }),
+        }
+        drop(m);
+        Transfer { cell, shared: self.0.shared.clone() }
+    }
+
+    /// Receives the peer's next message into `buf`.
+    pub fn recv(&self, buf: RecvBuf) -> Transfer<RecvResult> {
+        let cell = Cell::new();
+        let mut m = self.0.shared.lock();
+        match self.refused(&m, m.recvs.len()) {
+            Some(why) => cell.finish(Err(RecvError { why, buf: Some(buf) }), &mut Vec::new()),
+            None => m.recvs.push_back(RecvRequest { buf, cell: cell.clone() }),
+        }
+        drop(m);
+        Transfer { cell, shared: self.0.shared.clone() }
+    }
+
+    fn refused(&self, m: &Mailbox, waiting: usize) -> Option<TransferError> {
+        if m.closing || m.ended {
+            return Some(TransferError::Closed);
+        }
+        (waiting >= self.0.max_waiting).then_some(TransferError::Full { waiting })
+    }
+
+    /// Stops taking work. What was accepted goes on for [`ConnectionConfig::linger`], then the peer is told.
+    pub fn close(&self) {
+        self.0.shared.lock().closing = true;
+    }
+
+    /// Whether the connection ended, for whatever reason.
+    pub fn ended(&self) -> bool {
+        self.0.shared.lock().ended
+    }
+
+    /// What it counted, as of the driver's last poll.
+    pub fn stats(&self) -> ConnectionStats {
+        self.0.shared.lock().stats
+    }
+}
+
+/// Does a connection's work. Dropping it ends every transfer with an error.
+#[must_use = "a connection does nothing unless its driver is polled"]
+pub struct ConnectionDriver {
+    shared: Arc<Shared>,
+    inner: Inner,
+    finished: bool,
+}
+
+struct Inner {
+    sending: Sending,
+    receiving: Receiving,
+    stats: ConnectionStats,
+    /// When lingering ends.
+    closing: Option<Nanos>,
+    linger: Nanos,
+}
+
+impl ConnectionDriver {
+    /// Acts on what came in and what was asked for, after the context was polled at the same `now`. Returns when to
+    /// come again; None only when the connection has ended.
+    pub fn poll(&mut self, now: Nanos) -> Option<Nanos> {
+        if self.finished {
+            return None;
+        }
+        let mut wakers = Vec::new();
+        // A scheme is foreign code: its panic ends this connection and nothing else.
+        let wake_at = match catch_unwind(AssertUnwindSafe(|| self.inner.poll(now, &self.shared, &mut wakers))) {
+            Ok(wake_at) => wake_at,
+            Err(panic) => {
+                let text = panic.downcast_ref::<&str>().map(|s| s.to_string());
+                let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
+                self.end(now, &TransferError::Panicked(text), &mut wakers);
+                None
+            }
+        };
+        self.finished |= wake_at.is_none();
+        {
+            let mut m = self.shared.lock();
+            m.stats = self.inner.stats;
+            m.ended |= self.finished;
+        }
+        wakers.into_iter().for_each(Waker::wake);
+        wake_at
+    }
+
+    fn end(&mut self, now: Nanos, why: &TransferError, wakers: &mut Vec<Waker>) {
+        self.inner.take_requests(now, &self.shared);
+        self.inner.sending.fail(why, wakers);
+        self.inner.receiving.fail_now(why, wakers);
+        self.inner.sending.qp().close();
+        self.inner.sending.qp().flush(now);
+    }
+}
+
+impl Drop for ConnectionDriver {
+    fn drop(&mut self) {
+        if !self.finished {
+            let mut wakers = Vec::new();
+            self.shared.lock().ended = true;
+            self.end(self.inner.sending.last_poll(), &TransferError::Closed, &mut wakers);
+            wakers.into_iter().for_each(Waker::wake);
+        }
+    }
+}
+
+impl Inner {
+    fn take_requests(&mut self, now: Nanos, shared: &Shared) {
+        let mut m = shared.lock();
+        self.sending.enqueue(now, &mut m.sends);
+        self.receiving.enqueue(now, &mut m.recvs);
+        if m.closing && self.closing.is_none() {
+            self.closing = Some(now + self.linger);
+        }
+    }
+
+    fn poll(&mut self, now: Nanos, shared: &Shared, wakers: &mut Vec<Waker>) -> Option<Nanos> {
+        self.take_requests(now, shared);
+        if shared.cancel_wanted.swap(false, Ordering::AcqRel) {
+            self.sending.cancel_dropped();
+            self.receiving.cancel_dropped(now);
+        }
+        if let Some(deadline) = self.closing
+            && self.sending.qp().closed().is_none()
+        {
+            self.receiving.stop(now);
+            if (self.sending.idle() && self.receiving.idle()) || now >= deadline {
+                self.sending.qp().close();
+            }
+        }
+        if let Some(why) = self.sending.qp().closed() {
+            return self.wind_up(now, why, wakers);
+        }
+        let a = self.sending.poll(now, &mut self.stats, wakers);
+        let b = self.receiving.poll(now, &mut self.stats, wakers);
+        self.sending.qp().expect_peer(!self.sending.idle());
+        let c = self.sending.qp().flush(now);
+        let linger = self.closing.map(|t| t.max(now));
+        [a, b, c, linger].into_iter().flatten().min().or(Some(Nanos::MAX))
+    }
+
+    /// The queue pair ended: so do all transfers, the receives once their memory is back.
+    fn wind_up(&mut self, now: Nanos, why: Closed, wakers: &mut Vec<Waker>) -> Option<Nanos> {
+        let lost = |operation, from| match (why, self.closing) {
+            (Closed::Here, Some(_)) => TransferError::Closed,
+            _ => TransferError::Lost { operation, from, why },
+        };
+        let (send_error, recv_error) =
+            (lost("send", self.sending.first_open()), lost("recv", self.receiving.first_open()));
+        self.sending.fail(&send_error, wakers);
+        let waiting = self.receiving.fail(now, &recv_error, wakers);
+        let flush = self.sending.qp().flush(now);
+        waiting.then(|| flush.unwrap_or(Nanos::MAX))
+    }
+}

@@ -1,0 +1,91 @@
+//! When the next packets may leave: a fixed rate, exact to the picosecond so that long messages do not drift.
+
+#![forbid(unsafe_code)]
+
+use crate::types::Nanos;
+
+/// Packets handed out in one run at most: what a segmented send can carry.
+const MAX_RUN: u32 = 64;
+
+/// A run takes at most this part of the round trip on the wire, so that the path sees no bursts.
+const RUN_SHARE: u64 = 512;
+
+pub(super) struct Pacer {
+    /// Picoseconds a full packet; zero without a rate.
+    packet_ps: u64,
+    /// The wire is ours again from here on: nanoseconds, and picoseconds beyond.
+    free_at: Nanos,
+    free_ps: u64,
+}
+
+impl Pacer {
+    /// `rate` in payload bits a second, `payload` bytes a packet.
+    pub(super) fn new(rate: Option<u64>, payload: u32) -> Self {
+        let packet_ps = rate.map_or(0, |r| (payload as u128 * 8 * 1_000_000_000_000 / r.max(1) as u128) as u64);
+        Self { packet_ps, free_at: Nanos::ZERO, free_ps: 0 }
+    }
+
+    pub(super) fn packet_ps(&self) -> u64 {
+        self.packet_ps
+    }
+
+    /// Packets that may leave at `now` in one run; zero before [`free_at`](Self::free_at).
+    pub(super) fn budget(&self, now: Nanos, rtt: Nanos) -> u32 {
+        if now < self.free_at {
+            return 0;
+        }
+        if self.packet_ps == 0 {
+            return MAX_RUN;
+        }
+        (rtt.0.saturating_mul(1_000) / RUN_SHARE / self.packet_ps).clamp(1, MAX_RUN as u64) as u32
+    }
+
+    /// When the next packets may leave.
+    pub(super) fn free_at(&self) -> Nanos {
+        self.free_at
+    }
+
+    /// `packets` left at `now`. Time that was not used is not made up for.
+    pub(super) fn sent(&mut self, now: Nanos, packets: u32) {
+        if self.free_at < now {
+            // Within one nanosecond the wire was busy all along: keep the fraction.
+            let busy = now.since(self.free_at).0 <= 1;
+            (self.free_at, self.free_ps) = (now, if busy { self.free_ps } else { 0 });
+        }
+        let ps = self.free_ps + packets as u64 * self.packet_ps;
+        self.free_at += Nanos(ps / 1_000);
+        self.free_ps = ps % 1_000;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rate_is_kept_over_a_million_packets() {
+        // 4 KiB at 400 Gbit/s: 81.92 ns.
+        let mut p = Pacer::new(Some(400_000_000_000), 4_096);
+        assert_eq!(p.packet_ps(), 81_920);
+        let rtt = Nanos::from_millis(25);
+        let (mut now, mut left) = (Nanos(5), 1_000_000u32);
+        while left > 0 {
+            now = now.max(p.free_at());
+            let n = p.budget(now, rtt).min(left);
+            assert!((1..=64).contains(&n));
+            p.sent(now, n);
+            left -= n;
+        }
+        assert_eq!(p.free_at(), Nanos(5 + 81_920_000));
+    }
+
+    #[test]
+    fn slow_links_send_single_packets_and_idle_time_is_lost() {
+        let mut p = Pacer::new(Some(1_000_000_000), 4_096);
+        assert_eq!(p.budget(Nanos(0), Nanos::from_millis(10)), 1);
+        p.sent(Nanos::from_secs(1), 1);
+        assert_eq!(p.budget(Nanos::from_secs(1), Nanos::from_millis(10)), 0);
+        assert_eq!(p.free_at(), Nanos::from_secs(1) + Nanos(32_768));
+        assert_eq!(Pacer::new(None, 4_096).budget(Nanos::ZERO, Nanos::ZERO), 64);
+    }
+}
