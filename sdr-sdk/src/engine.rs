@@ -43,6 +43,9 @@ pub enum EngineError {
     /// It has no room for another queue pair or bitmap.
     #[error("the engine has no room for {0}")]
     Full(&'static str),
+    /// The caller broke a rule of the trait; nothing was changed.
+    #[error("wrong use of the engine: {0}")]
+    Misuse(&'static str),
 }
 
 /// What an engine counted on one queue pair since it was opened, in packets.
