@@ -246,6 +246,13 @@ impl<'a> Bitmap<'a> {
         self.chunks.get(c.0 as usize).is_some_and(|b| b.load(Ordering::Acquire) != 0)
     }
 
+    /// The first chunk of `[from, to)` that has not arrived, or `to`.
+    pub fn complete_until(self, from: ChunkIndex, to: ChunkIndex) -> ChunkIndex {
+        let end = (to.0 as usize).min(self.chunks.len());
+        let found = (from.0 as usize..end).find(|&i| !self.at(i));
+        ChunkIndex(found.map_or(to.0, |i| i as u32))
+    }
+
     /// Chunks that have arrived.
     pub fn count(self) -> u32 {
         (0..self.chunks.len()).map(|i| u32::from(self.at(i))).sum()

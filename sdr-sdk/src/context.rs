@@ -114,6 +114,9 @@ static CONTEXTS: AtomicU64 = AtomicU64::new(0);
 /// Names a queue pair inside its context.
 pub(crate) type QpId = usize;
 
+/// A queue pair and the seams it acts on.
+pub(crate) type Parts<'a> = (&'a mut QpCore, &'a mut (dyn Fabric + 'static), &'a mut (dyn CompletionEngine + 'static));
+
 pub(crate) struct Core {
     pub(crate) fabric: Box<dyn Fabric>,
     pub(crate) engine: Box<dyn CompletionEngine>,
@@ -142,7 +145,7 @@ impl Core {
     }
 
     /// A queue pair together with the seams it acts on.
-    pub(crate) fn parts(&mut self, id: QpId) -> Option<(&mut QpCore, &mut dyn Fabric, &mut dyn CompletionEngine)> {
+    pub(crate) fn parts(&mut self, id: QpId) -> Option<Parts<'_>> {
         let Self { qps, fabric, engine, .. } = self;
         qps.get_mut(id).and_then(Option::as_mut).map(|qp| (qp, &mut **fabric, &mut **engine))
     }

@@ -1,8 +1,8 @@
 //! The first seam: what carries packets and owns keys.
 //!
 //! A fabric is non-blocking, has no threads, works on runs of packets and knows neither slots' states nor reliability.
-//! It places payload only where a key is armed, and it reports every packet that came in, also one whose payload it
-//! discarded. Invariant: after [`Event::Disarmed`] no packet of that [`SlotGen`] touches the buffer any more.
+//! It places payload only where a key is armed, and it may report packets whose
+//! payload it discarded, as a NULL key does. Invariant: after [`Event::Disarmed`] no packet of that [`SlotGen`] touches the buffer any more.
 
 use crate::imm::ImmLayout;
 use crate::memory::{RawSlice, Region, RegionId};
@@ -24,8 +24,8 @@ pub struct Caps {
     pub generations: u32,
     /// Largest payload of one packet, in bytes.
     pub max_payload: u32,
-    /// No packet is ever counted twice, so that equal counts at both ends mean that nothing is in flight.
-    /// Verbs has it (a packet sequence number a queue pair); a network that may duplicate does not.
+    /// No packet is ever counted twice and discarded ones are counted too, so that equal counts at both ends mean that
+    /// nothing is in flight. A network that may duplicate does not have it, nor Soft-RoCE.
     pub exact_counts: bool,
 }
 
@@ -135,7 +135,8 @@ pub enum Event<'a> {
         /// What the peer needs.
         grant: Grant,
     },
-    /// No packet of `at` touches memory any more.
+    /// No packet of `at` touches memory any more; with a single generation, no completion of it is handed over any
+    /// more either.
     Disarmed {
         /// Queues.
         q: QueueSet,
@@ -251,7 +252,7 @@ pub unsafe trait Fabric: Send {
     /// Sends a control datagram of at most [`MAX_CONTROL`] bytes, unreliably; false when there is no room now.
     fn control(&mut self, now: Nanos, q: QueueSet, msg: &[u8]) -> bool;
 
-    /// Makes progress on `ch` and reports it. Bounded work a call; true when it stopped at the bound, so that packets
+    /// Makes progress on `ch` and reports it; what belongs to no channel (control) is reported with channel 0. Bounded work a call; true when it stopped at the bound, so that packets
     /// may still wait.
     fn poll(&mut self, now: Nanos, ch: Channel, out: &mut dyn EventSink) -> bool;
 

@@ -10,7 +10,7 @@
 //!
 //! | frame | type | fields, with their bytes |
 //! |---|---|---|
-//! | ANNOUNCE | 1 | flags 1 (0x01 abandoned, 0x02 user), seq 8, length in bytes 8, scheme 1, k 2, m 2, interleave 2, symbol in bytes 4, pace in ps 8, user 4 when flagged |
+//! | ANNOUNCE | 1 | flags 1 (0x01 user), seq 8, length in bytes 8, scheme 1, k 2, m 2, interleave 2, symbol in bytes 4, pace in ps 8, user 4 when flagged |
 //! | REPORT | 2 | seq 8, base 4, from 4, to 4, number of ranges 2; each range: gap varint, length varint |
 //! | DONE | 3 | number of entries 1; each entry: seq 8, status 1 |
 //!
@@ -37,8 +37,7 @@ const ANNOUNCE: u8 = 1;
 const REPORT: u8 = 2;
 const DONE: u8 = 3;
 
-const ABANDONED: u8 = 0x01;
-const USER: u8 = 0x02;
+const USER: u8 = 0x01;
 
 const REPORT_HEAD: usize = 23;
 const DONE_HEAD: usize = 2;
@@ -69,8 +68,6 @@ pub struct Announce {
     pub symbol: u32,
     /// Time between two packets, in picoseconds.
     pub pace: u64,
-    /// The sender gave the message up; nothing more of it comes.
-    pub abandoned: bool,
     /// The user immediate.
     pub user: Option<u32>,
 }
@@ -82,7 +79,7 @@ impl Announce {
 
     fn read(r: &mut Reader<'_>) -> Option<Result<Self, FrameError>> {
         let flags = r.u8()?;
-        if flags & !(ABANDONED | USER) != 0 {
+        if flags & !USER != 0 {
             return Some(Err(FrameError::Flags(flags)));
         }
         Some(Ok(Self {
@@ -94,7 +91,6 @@ impl Announce {
             interleave: r.u16()?,
             symbol: r.u32()?,
             pace: r.u64()?,
-            abandoned: flags & ABANDONED != 0,
             user: if flags & USER != 0 { Some(r.u32()?) } else { None },
         }))
     }

@@ -57,8 +57,9 @@ impl Worker {
         record(&mut self.epoch, &self.tables, self.channel, runs);
     }
 
-    /// Takes what came in on the channel, unless some of the last still waits, and records a bounded part of it.
-    pub fn poll(&mut self, f: &mut dyn Fabric) {
+    /// Takes what came in on the channel, unless some of the last still waits, and records a bounded part of it. True
+    /// when some is left.
+    pub fn poll(&mut self, f: &mut dyn Fabric) -> bool {
         if self.next == self.taken.len() {
             self.taken.clear();
             self.next = 0;
@@ -69,6 +70,7 @@ impl Worker {
             record(&mut self.epoch, &self.tables, self.channel, &self.taken[self.next..end]);
             self.next = end;
         }
+        self.next < self.taken.len()
     }
 }
 
@@ -142,7 +144,9 @@ impl HostEngine {
     }
 }
 
-impl CompletionEngine for HostEngine {
+// SAFETY: bits are set by `Batch::record` alone, behind the stamp, and `Retired` is reported when `reclaim` hands the
+// bits back, after a grace.
+unsafe impl CompletionEngine for HostEngine {
     fn accepts(&self, m: &CompletionModel<'_>) -> Result<(), EngineError> {
         match m {
             CompletionModel::Batch => Ok(()),
@@ -203,9 +207,10 @@ impl CompletionEngine for HostEngine {
         }
     }
 
-    fn poll(&mut self, _now: Nanos, f: &mut dyn Fabric, out: &mut dyn EventSink) {
+    fn poll(&mut self, _now: Nanos, f: &mut dyn Fabric, out: &mut dyn EventSink) -> bool {
+        let mut more = false;
         for worker in &mut self.workers {
-            worker.poll(f);
+            more |= worker.poll(f);
         }
         let Self { queues, retiring, pool, .. } = self;
         retiring.retain(|&q| {
@@ -215,6 +220,7 @@ impl CompletionEngine for HostEngine {
                 out.event(Event::Retired { q, at });
             })
         });
+        more
     }
 
     fn packets(&self, q: QueueSet, at: SlotGen, c: ChunkIndex) -> u64 {

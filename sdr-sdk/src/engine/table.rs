@@ -8,7 +8,7 @@
 //! since the stamp stopped saying so.*
 
 use crate::bitmap::{HostBitmap, PacketBits};
-use crate::engine::{EngineCounters, Progress};
+use crate::engine::{EngineCounters, Mark, Progress};
 use crate::fabric::{CompletionRun, QueueSpec};
 use crate::imm::ImmLayout;
 use crate::sync::{AtomicPtr, AtomicU64, Ordering, fence};
@@ -80,8 +80,9 @@ impl Section<'_> {
         if !Arc::ptr_eq(&self.epoch.epochs, &table.epochs) {
             return None;
         }
-        let channel = &table.channels.get(usize::from(channel.0))?.0;
-        Some(Batch { table, channel, sums: EngineCounters::default(), furthest: None })
+        let state = &table.channels.get(usize::from(channel.0))?.0;
+        let index = u32::from(channel.0);
+        Some(Batch { table, channel: state, index, sums: EngineCounters::default(), any: None, home: None })
     }
 }
 
@@ -153,8 +154,9 @@ const SEEN: u64 = 1 << 31;
 /// What the one worker of a channel writes and the host reads: no read-modify-write needed.
 #[derive(Debug)]
 struct ChannelState {
-    /// Low half of the furthest seq, then `SEEN`, then the offset.
-    progress: AtomicU64,
+    /// Low half of the furthest seq, then `SEEN`, then the offset; of any packet, and of packets at home here.
+    any: AtomicU64,
+    home: AtomicU64,
     seen: AtomicU64,
     fresh: AtomicU64,
     duplicate: AtomicU64,
@@ -169,7 +171,8 @@ impl ChannelState {
         let zero = || AtomicU64::new(0);
         let counted = if generations <= COUNTED_GENERATIONS { generations } else { 0 };
         Self {
-            progress: zero(),
+            any: zero(),
+            home: zero(),
             seen: zero(),
             fresh: zero(),
             duplicate: zero(),
@@ -225,9 +228,11 @@ impl SlotTable {
 pub struct Batch<'s> {
     table: &'s SlotTable,
     channel: &'s ChannelState,
+    index: u32,
     sums: EngineCounters,
-    /// Low half of the furthest seq, and the offset.
-    furthest: Option<(u32, u32)>,
+    /// Low half of the furthest seq, and the offset; of any packet, and of packets at home on this channel.
+    any: Option<(u32, u32)>,
+    home: Option<(u32, u32)>,
 }
 
 impl Batch<'_> {
@@ -267,7 +272,12 @@ impl Batch<'_> {
         let fresh = bits.record(first, inside).fresh;
         self.sums.fresh += u64::from(fresh);
         self.sums.duplicate += u64::from(inside - fresh);
-        self.furthest = Some(further(self.furthest, (seq, first + (inside - 1))));
+        self.any = Some(further(self.any, (seq, first + (inside - 1))));
+        let channels = self.table.channels.len() as u32;
+        let per_chunk = u32::from(bits.shape().per_chunk());
+        if let Some(last) = last_at_home(first, inside, per_chunk, channels, self.index) {
+            self.home = Some(further(self.home, (seq, last)));
+        }
     }
 }
 
@@ -279,12 +289,29 @@ impl Drop for Batch<'_> {
         add(&c.late, s.late);
         add(&c.out_of_range, s.out_of_range);
         add(&c.seen, s.seen);
-        if let Some(new) = self.furthest {
-            let (seq, offset) = further(unpack(c.progress.load(Ordering::Relaxed)), new);
-            // Release, after the bits: whoever sees the mark sees all that arrived before it on this channel.
-            c.progress.store(u64::from(seq) << 32 | SEEN | u64::from(offset), Ordering::Release);
+        for (word, new) in [(&c.any, self.any), (&c.home, self.home)] {
+            if let Some(new) = new {
+                let (seq, offset) = further(unpack(word.load(Ordering::Relaxed)), new);
+                // Release, after the bits: whoever sees the mark sees all that arrived before it on this channel.
+                word.store(u64::from(seq) << 32 | SEEN | u64::from(offset), Ordering::Release);
+            }
         }
     }
+}
+
+/// The last of `packets` (at least one) packets from `first` whose home is channel `index`.
+fn last_at_home(first: u32, packets: u32, per_chunk: u32, channels: u32, index: u32) -> Option<u32> {
+    let last = first + (packets - 1);
+    if channels == 1 {
+        return Some(last);
+    }
+    let chunk = last / per_chunk;
+    let back = (chunk + channels - index) % channels;
+    if back == 0 {
+        return Some(last);
+    }
+    let end = chunk.checked_sub(back - 1)? * per_chunk;
+    end.checked_sub(1).filter(|&p| p >= first)
 }
 
 fn unpack(progress: u64) -> Option<(u32, u32)> {
@@ -436,13 +463,16 @@ impl SlotControl {
         unsafe { &*bits }.packets(c)
     }
 
-    /// Furthest message and packet seen on a channel.
+    /// How far a channel has come.
     pub fn progress(&self, channel: Channel) -> Option<Progress> {
         let state = &self.table.channels.get(usize::from(channel.0))?.0;
-        let (seq, offset) = unpack(state.progress.load(Ordering::Acquire))?;
-        // Only armed messages make progress, and those are within 2^31 of the latest.
-        let behind = (self.latest.0 as u32).wrapping_sub(seq) as i32;
-        Some(Progress { seq: self.latest.minus(i64::from(behind) as u64), offset: PacketOffset(offset) })
+        let mark = |word: &AtomicU64| {
+            let (seq, offset) = unpack(word.load(Ordering::Acquire))?;
+            // Only armed messages make progress, and those are within 2^31 of the latest.
+            let behind = (self.latest.0 as u32).wrapping_sub(seq) as i32;
+            Some(Mark { seq: self.latest.minus(i64::from(behind) as u64), offset: PacketOffset(offset) })
+        };
+        Some(Progress { home: mark(&state.home), any: mark(&state.any)? })
     }
 
     /// Packets seen of one generation; zero when they are not counted ([`COUNTED_GENERATIONS`]).

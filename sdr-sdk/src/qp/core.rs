@@ -149,16 +149,17 @@ impl QpCore {
         self.recv.set_lifetime(self.timing.lifetime.max(self.link.rtt.peak_rtt().mul_div(4, 1)));
         self.recv.expire(now, self.timing.retire_deadline, wakers);
         if self.link.closed().is_none() {
-            let closed = self.send.closed();
-            self.counters.packets_posted += self.send.flush(now, fabric);
-            if self.send.closed() != closed {
-                self.link.owe();
-            }
             while let Some((to_receiver, upper)) = self.outbox.pop_front() {
                 if !self.send_control(now, fabric, to_receiver, &upper) {
                     self.outbox.push_front((to_receiver, upper));
                     break;
                 }
+            }
+            // After the datagrams: what announces a message goes before its packets.
+            let closed = self.send.closed();
+            self.counters.packets_posted += self.send.flush(now, fabric);
+            if self.send.closed() != closed {
+                self.link.owe();
             }
         }
         // Each datagram takes as many grants as fit; the bound is what S grants need.

@@ -57,23 +57,13 @@ impl CtsRepeater {
         if self.cursor == self.granted { self.round_at } else { Some(Nanos::ZERO) }
     }
 
-    /// Grants are wanted now.
-    pub fn due(&self, now: Nanos) -> bool {
-        reached(self.wake_at(), now)
-    }
-
-    /// First seq of the entries that are due; they end before [`granted`](Self::granted).
+    /// First seq of the entries that are due; they end before the newest grant.
     pub fn first(&self, now: Nanos) -> Option<Seq> {
         if self.cursor != self.granted {
             Some(self.cursor)
         } else {
             reached(self.round_at, now).then_some(self.echoed)
         }
-    }
-
-    /// Next seq to be granted.
-    pub const fn granted(&self) -> Seq {
-        self.granted
     }
 
     /// `entries` entries from [`first`](Self::first) left. Without any, all stays due.

@@ -3,11 +3,22 @@
 use crate::memory::SendBuf;
 use crate::qp::{Closed, NextGrant, PostError, Shared};
 use crate::qp::send_side::MAX_QUEUED_RUNS;
-use crate::types::{PacketOffset, Seq};
+use crate::types::{Nanos, PacketOffset, Seq};
 
 /// Sending half of a connected queue pair.
 pub struct SendQp {
     pub(super) shared: Shared,
+}
+
+/// The path and the queue in front of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Path {
+    /// Smoothed round-trip time.
+    pub rtt: Nanos,
+    /// Smallest recent round-trip time.
+    pub min_rtt: Nanos,
+    /// Runs that wait for the fabric.
+    pub queued_runs: usize,
 }
 
 /// Where a send stands. None of these means delivered.
@@ -69,7 +80,7 @@ impl SendQp {
         if len > max {
             return Err(PostError::TooLarge { buf: (), len, max });
         }
-        let seq = self.shared.with(|qp| {
+        let (seq, grant) = self.shared.with(|qp| {
             if let Some(why) = qp.link.closed() {
                 return Err(PostError::Closed((), why));
             }
@@ -77,9 +88,10 @@ impl SendQp {
             if len > grant.bytes && !grant.withdrawn {
                 return Err(PostError::TooLong { buf: (), len, posted: grant.bytes });
             }
-            qp.send.start(len, imm.unwrap_or(0)).ok_or(PostError::Busy(()))
+            let seq = qp.send.start(imm.unwrap_or(0)).ok_or(PostError::Busy(()))?;
+            Ok((seq, grant))
         })?;
-        Ok(Stream { shared: self.shared.clone(), seq, len, imm: imm.is_some(), ended: false })
+        Ok(Stream { shared: self.shared.clone(), seq, len, grant, imm: imm.is_some(), ended: false })
     }
 
     /// Sends a datagram of the layer above to the peer's receiving half, unreliably; false when too many wait.
@@ -95,6 +107,20 @@ impl SendQp {
     /// Everything before it is closed: it will never be posted again.
     pub fn closed_seq(&self) -> Seq {
         self.shared.with(|qp| qp.send.closed())
+    }
+
+    /// Number of the next message to be started.
+    pub fn next_seq(&self) -> Seq {
+        self.shared.with(|qp| qp.send.next())
+    }
+
+    /// What a sender wants to know each time it looks, in one call.
+    pub fn path(&self) -> Path {
+        self.shared.with(|qp| Path {
+            rtt: qp.link.rtt.srtt(),
+            min_rtt: qp.link.rtt.min_rtt(),
+            queued_runs: qp.send.queued_runs(),
+        })
     }
 
     /// Runs that wait for the fabric; a sender that paces itself keeps this small.
@@ -151,6 +177,7 @@ pub struct Stream {
     shared: Shared,
     seq: Seq,
     len: u64,
+    grant: NextGrant,
     imm: bool,
     ended: bool,
 }
@@ -159,6 +186,11 @@ impl Stream {
     /// The message's number.
     pub fn seq(&self) -> Seq {
         self.seq
+    }
+
+    /// The receive it goes to.
+    pub fn grant(&self) -> NextGrant {
+        self.grant
     }
 
     /// Adds the packets from `first` whose bytes are `buf`, at any offset, any number of times.

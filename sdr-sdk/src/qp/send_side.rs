@@ -20,7 +20,6 @@ pub(crate) const MAX_QUEUED_RUNS: usize = 4_096;
 
 struct Message {
     grant: CtsEntry,
-    bytes: u64,
     user: u32,
     /// Residues (mod fragments) of the offsets posted so far, where user immediates are on.
     residues: u32,
@@ -166,12 +165,12 @@ impl SendSide {
     }
 
     /// Starts the next message on the grant that `next_grant` showed.
-    pub(crate) fn start(&mut self, bytes: u64, user: u32) -> Option<Seq> {
+    pub(crate) fn start(&mut self, user: u32) -> Option<Seq> {
         let grant = self.grants.pop_front()?;
         let seq = self.next;
         self.next = seq.next();
         let sources = Vec::new();
-        self.open.push_back(Message { grant, bytes, user, residues: 0, outstanding: 0, ended: false, sources });
+        self.open.push_back(Message { grant, user, residues: 0, outstanding: 0, ended: false, sources });
         Some(seq)
     }
 
@@ -195,11 +194,6 @@ impl SendSide {
     /// Whether the peer gave the message up, whole or not: nothing of it needs to be posted any more.
     pub(crate) fn withdrawn(&self, seq: Seq) -> bool {
         seq.before(self.retired)
-    }
-
-    /// Bytes of a message that is still open.
-    pub(crate) fn bytes_of(&mut self, seq: Seq) -> Option<u64> {
-        self.message(seq).map(|m| m.bytes)
     }
 
     /// Packets queued or posted and not yet confirmed; None once the message is closed.

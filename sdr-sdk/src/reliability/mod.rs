@@ -77,6 +77,8 @@ pub enum Missing<'a> {
     Listed(std::slice::Iter<'a, Range<u32>>),
     /// From the receiver's own books.
     Tracked(ranges::Iter<'a>),
+    /// From a REPORT frame.
+    Reported(crate::connection::frames::Missing<'a>),
 }
 
 impl Iterator for Missing<'_> {
@@ -86,6 +88,7 @@ impl Iterator for Missing<'_> {
         match self {
             Self::Listed(it) => it.next().cloned(),
             Self::Tracked(it) => it.next(),
+            Self::Reported(it) => it.next(),
         }
     }
 }

@@ -1,5 +1,4 @@
 use super::*;
-use proptest::prelude::*;
 
 const fn us(n: u64) -> Nanos {
     Nanos::from_micros(n)

@@ -6,7 +6,7 @@
 #![forbid(unsafe_code)]
 
 use super::{
-    ABANDONED, ANNOUNCE, Announce, DONE, DONE_ENTRY, DONE_HEAD, MIN_REPORT, REPORT, REPORT_HEAD, Span,
+    ANNOUNCE, Announce, DONE, DONE_ENTRY, DONE_HEAD, MIN_REPORT, REPORT, REPORT_HEAD, Span,
     Status, USER,
 };
 use crate::types::Seq;
@@ -71,7 +71,7 @@ impl<'a> Encoder<'a> {
         if a.encoded_len() > self.room() {
             return false;
         }
-        let flags = if a.abandoned { ABANDONED } else { 0 } | if a.user.is_some() { USER } else { 0 };
+        let flags = if a.user.is_some() { USER } else { 0 };
         self.out.extend_from_slice(&[ANNOUNCE, flags]);
         self.out.extend_from_slice(&a.seq.0.to_be_bytes());
         self.out.extend_from_slice(&a.bytes.to_be_bytes());

@@ -19,7 +19,6 @@ const ANNOUNCED: Announce = Announce {
     interleave: 0x0506,
     symbol: 4_096,
     pace: 327_680,
-    abandoned: true,
     user: Some(0xdead_beef),
 };
 
@@ -74,8 +73,8 @@ fn ranges_of(packets: &BTreeSet<u32>) -> Vec<Range<u32>> {
 
 fn announce() -> impl Strategy<Value = Announce> {
     let a = (any::<u64>(), any::<u64>(), any::<u8>(), any::<u16>(), any::<u16>(), any::<u16>());
-    let b = (any::<u32>(), any::<u64>(), any::<bool>(), of(any::<u32>()));
-    (a, b).prop_map(|((seq, bytes, scheme, k, m, interleave), (symbol, pace, abandoned, user))| Announce {
+    let b = (any::<u32>(), any::<u64>(), of(any::<u32>()));
+    (a, b).prop_map(|((seq, bytes, scheme, k, m, interleave), (symbol, pace, user))| Announce {
         seq: Seq(seq),
         bytes,
         scheme,
@@ -84,7 +83,6 @@ fn announce() -> impl Strategy<Value = Announce> {
         interleave,
         symbol,
         pace,
-        abandoned,
         user,
     })
 }

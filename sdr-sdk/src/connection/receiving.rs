@@ -1,0 +1,392 @@
+//! The receiving direction: posts receives, follows their bitmaps, reports, says DONE, gives buffers back.
+//!
+//! It uses the queue pair's public calls alone. Invariants: a message is mentioned to the peer only after its ANNOUNCE
+//! was seen, or when its receive ended; the outcome of a receive is fixed once and repeated until the peer closed it.
+
+use crate::bitmap::{Bitmap, Shape};
+use crate::connection::frames::{Announce, Encoder, Frame, Frames, MIN_REPORT, Span, Status as DoneStatus};
+use crate::connection::transfer::{Cell, RecvError, RecvResult, Received, TransferError};
+use crate::connection::{ConnectionConfig, ConnectionStats, RecvRequest};
+use crate::control::MAX_UPPER;
+use crate::engine::Mark;
+use crate::qp::{PostError, RecvHandle, RecvQp, Retire};
+use crate::reliability::{Arrived, MessageSpec, Outcome, PacketView, Scheme, SchemeReceiver};
+use crate::repeat::{DoneRepeater, ReportPacer};
+use crate::types::{Channel, ChunkIndex, Nanos, Seq};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::task::Waker;
+
+/// Incomplete chunks looked at again in one poll, outside of reports.
+const RECHECK: u32 = 64;
+
+impl PacketView for RecvHandle {
+    fn shape(&self) -> Shape {
+        RecvHandle::shape(self)
+    }
+
+    fn chunk(&self, c: ChunkIndex) -> bool {
+        self.bitmap().is_set(c)
+    }
+
+    fn complete_until(&self, from: ChunkIndex, to: ChunkIndex) -> ChunkIndex {
+        Bitmap::complete_until(self.bitmap(), from, to)
+    }
+
+    fn packets(&self, c: ChunkIndex) -> u64 {
+        RecvHandle::packets(self, c)
+    }
+}
+
+/// What is known of a message once it was announced.
+struct Announced {
+    bytes: u64,
+    user: Option<u32>,
+    arrived: Arrived,
+    scheme: Box<dyn SchemeReceiver>,
+    pacer: ReportPacer,
+    progress_at: Nanos,
+}
+
+struct Incoming {
+    seq: Seq,
+    handle: RecvHandle,
+    cell: Arc<Cell<RecvResult>>,
+    message: Option<Announced>,
+}
+
+/// A receive whose outcome is fixed and whose buffer is on its way back.
+struct Ending {
+    retire: Retire,
+    cell: Arc<Cell<RecvResult>>,
+    outcome: Result<(Seq, usize, Option<u32>), TransferError>,
+}
+
+pub(super) struct Receiving {
+    qp: RecvQp,
+    scheme: Arc<dyn Scheme>,
+    payload: u32,
+    channels: u8,
+    per_chunk: u32,
+    progress_deadline: Nanos,
+    waiting: VecDeque<RecvRequest>,
+    /// Since when the first waiting receive has waited for a slot.
+    busy_since: Option<Nanos>,
+    posted: VecDeque<Incoming>,
+    ending: Vec<Ending>,
+    done: VecDeque<(Seq, DoneStatus, DoneRepeater)>,
+    scratch: Vec<u8>,
+    marks: Vec<Mark>,
+}
+
+impl Receiving {
+    pub(super) fn new(qp: RecvQp, config: &ConnectionConfig) -> Self {
+        Self {
+            scheme: config.scheme.clone(),
+            payload: qp.payload(),
+            channels: qp.channels(),
+            per_chunk: config.per_chunk,
+            progress_deadline: config.progress_deadline,
+            waiting: VecDeque::new(),
+            busy_since: None,
+            posted: VecDeque::new(),
+            ending: Vec::new(),
+            done: VecDeque::new(),
+            scratch: Vec::with_capacity(MAX_UPPER),
+            marks: Vec::with_capacity(qp.channels() as usize),
+            qp,
+        }
+    }
+
+    /// The oldest message whose outcome is not known.
+    pub(super) fn first_open(&self) -> Seq {
+        self.posted.front().map_or(self.qp.next_seq(), |m| m.seq)
+    }
+
+    /// Nothing accepted is unfinished, and the peer knows every outcome.
+    pub(super) fn idle(&self) -> bool {
+        self.waiting.is_empty() && self.posted.is_empty() && self.ending.is_empty() && self.done.is_empty()
+    }
+
+    pub(super) fn enqueue(&mut self, _now: Nanos, requests: &mut VecDeque<RecvRequest>) {
+        self.waiting.extend(requests.drain(..));
+    }
+
+    /// Ends the receives whose transfer was dropped.
+    pub(super) fn cancel_dropped(&mut self, now: Nanos) {
+        self.waiting.retain(|w| !w.cell.cancelled());
+        for i in (0..self.posted.len()).rev() {
+            if self.posted[i].cell.cancelled() {
+                let seq = self.posted[i].seq;
+                let e = TransferError::CancelledByReceiver { seq };
+                self.end(now, i, Some(DoneStatus::Cancelled), Err(e));
+            }
+        }
+    }
+
+    /// Takes no more messages: what has not begun to arrive is cancelled.
+    pub(super) fn stop(&mut self, now: Nanos) {
+        let mut wakers = Vec::new();
+        for w in self.waiting.drain(..) {
+            let e = RecvError { why: TransferError::Closed, buf: Some(w.buf) };
+            w.cell.finish(Err(e), &mut wakers);
+        }
+        for i in (0..self.posted.len()).rev() {
+            if self.posted[i].message.is_none() {
+                self.end(now, i, Some(DoneStatus::Cancelled), Err(TransferError::Closed));
+            }
+        }
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
+    /// Ends everything with an error; true while buffers are on their way back.
+    pub(super) fn fail(&mut self, now: Nanos, why: &TransferError, wakers: &mut Vec<Waker>) -> bool {
+        for w in self.waiting.drain(..) {
+            w.cell.finish(Err(RecvError { why: why.clone(), buf: Some(w.buf) }), wakers);
+        }
+        while !self.posted.is_empty() {
+            self.end(now, 0, None, Err(why.clone()));
+        }
+        self.done.clear();
+        self.collect(&mut ConnectionStats::default(), wakers);
+        !self.ending.is_empty()
+    }
+
+    /// As `fail`, without waiting for the buffers: the context keeps them.
+    pub(super) fn fail_now(&mut self, why: &TransferError, wakers: &mut Vec<Waker>) {
+        self.fail(Nanos::ZERO, why, wakers);
+        for e in self.ending.drain(..) {
+            e.cell.finish(Err(RecvError { why: why.clone(), buf: None }), wakers);
+        }
+    }
+
+    pub(super) fn poll(
+        &mut self,
+        now: Nanos,
+        stats: &mut ConnectionStats,
+        wakers: &mut Vec<Waker>,
+    ) -> Option<Nanos> {
+        let closed = self.qp.peer_closed();
+        self.done.retain(|(seq, ..)| !seq.before(closed));
+        self.post(now, stats, wakers);
+        self.take_frames(now, stats);
+        self.follow(now, closed);
+        self.report(now, stats);
+        self.say_done(now, stats);
+        self.collect(stats, wakers);
+        self.wake_at()
+    }
+
+    fn post(&mut self, now: Nanos, stats: &mut ConnectionStats, wakers: &mut Vec<Waker>) {
+        while let Some(RecvRequest { buf, cell }) = self.waiting.pop_front() {
+            match self.qp.recv(buf, self.per_chunk) {
+                Ok(handle) => {
+                    if let Some(since) = self.busy_since.take() {
+                        stats.slot_wait += now.since(since);
+                    }
+                    self.posted.push_back(Incoming { seq: handle.seq(), handle, cell, message: None });
+                }
+                Err(PostError::Busy(buf)) => {
+                    self.waiting.push_front(RecvRequest { buf, cell });
+                    self.busy_since.get_or_insert(now);
+                    return;
+                }
+                Err(e) => {
+                    let why = TransferError::NotPostable(e.to_string());
+                    cell.finish(Err(RecvError { why, buf: Some(e.into_buf()) }), wakers);
+                }
+            }
+        }
+    }
+
+    fn take_frames(&mut self, now: Nanos, stats: &mut ConnectionStats) {
+        while let Some(bytes) = self.qp.take_datagram() {
+            for frame in Frames::new(&bytes) {
+                match frame {
+                    Ok(Frame::Announce(a)) => self.announced(now, &a),
+                    Ok(_) | Err(_) => stats.malformed += 1,
+                }
+            }
+        }
+    }
+
+    fn announced(&mut self, now: Nanos, a: &Announce) {
+        let Ok(i) = self.posted.binary_search_by(|m| m.seq.serial_cmp(a.seq)) else { return };
+        let m = &mut self.posted[i];
+        if m.message.is_some() {
+            return;
+        }
+        let seq = a.seq;
+        if a.bytes > m.handle.len() {
+            let e = TransferError::TooLong { seq, len: a.bytes, posted: m.handle.len() };
+            return self.end(now, i, Some(DoneStatus::TooLong), Err(e));
+        }
+        if a.scheme != self.scheme.wire_id() || a.symbol != self.payload {
+            let e = TransferError::Refused { seq, scheme: self.scheme.name() };
+            return self.end(now, i, Some(DoneStatus::Refused), Err(e));
+        }
+        let packets = a.bytes.div_ceil(self.payload as u64) as u32;
+        let spec = MessageSpec { seq, bytes: a.bytes, packets, payload: self.payload };
+        m.message = Some(Announced {
+            bytes: a.bytes,
+            user: a.user,
+            arrived: Arrived::new(packets),
+            scheme: self.scheme.receiver(&spec),
+            pacer: ReportPacer::new(),
+            progress_at: now,
+        });
+    }
+
+    /// Looks at the bitmaps of messages that may have moved, and ends those that are whole or given up.
+    fn follow(&mut self, now: Nanos, closed: Seq) {
+        self.marks.clear();
+        self.marks.extend((0..self.channels).filter_map(|ch| self.qp.progress(Channel(ch)).map(|p| p.any)));
+        let mut i = 0;
+        while i < self.posted.len() {
+            let m = &mut self.posted[i];
+            let seq = m.seq;
+            let outcome = m.message.as_mut().and_then(|a| a.follow(now, seq, &m.handle, &self.marks));
+            if outcome == Some(Outcome::Whole) {
+                let Some(a) = &m.message else { return };
+                let whole = (seq, a.bytes as usize, a.user);
+                self.end(now, i, Some(DoneStatus::Whole), Ok(whole));
+            } else if seq.before(closed) {
+                // An honest sender closes only after our DONE, unless it gives up.
+                self.end(now, i, None, Err(TransferError::CancelledBySender { seq }));
+            } else if let Some(a) = &m.message
+                && now.since(a.progress_at) >= self.progress_deadline
+            {
+                let e = TransferError::Stalled {
+                    operation: "recv",
+                    seq,
+                    idle: now.since(a.progress_at),
+                    packets: a.arrived.total(),
+                    arrived: a.arrived.count(),
+                    repairs: 0,
+                    rtt: self.qp.rtt(),
+                };
+                self.end(now, i, Some(DoneStatus::Cancelled), Err(e));
+            } else {
+                i += 1;
+            }
+        }
+    }
+
+    /// Fixes the outcome of a posted receive; `tell` is repeated to the peer until it closed the message.
+    fn end(
+        &mut self,
+        now: Nanos,
+        i: usize,
+        tell: Option<DoneStatus>,
+        outcome: Result<(Seq, usize, Option<u32>), TransferError>,
+    ) {
+        let Some(m) = self.posted.remove(i) else { return };
+        if let Some(status) = tell {
+            let at = self.done.partition_point(|(seq, ..)| seq.before(m.seq));
+            self.done.insert(at, (m.seq, status, DoneRepeater::new(now)));
+        }
+        self.ending.push(Ending { retire: m.handle.complete(), cell: m.cell, outcome });
+    }
+
+    fn report(&mut self, now: Nanos, stats: &mut ConnectionStats) {
+        let rtt = self.qp.rtt();
+        self.scratch.clear();
+        for m in &mut self.posted {
+            let Some(a) = m.message.as_mut().filter(|a| a.pacer.due(now)) else { continue };
+            a.arrived.recheck(&m.handle, u32::MAX);
+            let mut budget = a.pacer.budget();
+            while budget >= MIN_REPORT {
+                if MAX_UPPER - self.scratch.len() < MIN_REPORT {
+                    self.qp.post_datagram(&self.scratch);
+                    self.scratch.clear();
+                }
+                let s = a.scheme.report(now, &a.arrived);
+                let span = Span { seq: m.seq, base: s.base, from: s.from, to: s.to };
+                let room = MAX_UPPER - self.scratch.len();
+                let Ok(r) = Encoder::new(&mut self.scratch, room).report(span, s.missing, budget) else { break };
+                a.scheme.reported(r.to);
+                stats.reports += 1;
+                budget -= r.bytes;
+                if r.next.is_none() {
+                    break;
+                }
+            }
+            a.pacer.sent(now, rtt);
+        }
+        if !self.scratch.is_empty() {
+            self.qp.post_datagram(&self.scratch);
+        }
+    }
+
+    fn say_done(&mut self, now: Nanos, stats: &mut ConnectionStats) {
+        if !self.done.iter().any(|(.., r)| r.due(now)) {
+            return;
+        }
+        let rtt = self.qp.rtt();
+        let mut due = self.done.iter_mut().filter(|(.., r)| r.due(now)).peekable();
+        while due.peek().is_some() {
+            self.scratch.clear();
+            let entries = due.by_ref().map(|(seq, status, repeat)| {
+                repeat.sent(now, rtt);
+                (*seq, *status)
+            });
+            let written = Encoder::new(&mut self.scratch, MAX_UPPER).done(entries);
+            stats.dones += written as u64;
+            if written == 0 || !self.qp.post_datagram(&self.scratch) {
+                return;
+            }
+        }
+    }
+
+    /// Hands out the buffers that came back.
+    fn collect(&mut self, stats: &mut ConnectionStats, wakers: &mut Vec<Waker>) {
+        self.ending.retain_mut(|e| {
+            let Some(back) = e.retire.try_take() else { return true };
+            let result = match (back, &e.outcome) {
+                (Ok(buf), Ok((seq, len, user))) => {
+                    stats.received += 1;
+                    Ok(Received { seq: *seq, buf, len: *len, user: *user })
+                }
+                (Ok(buf), Err(why)) => Err(RecvError { why: why.clone(), buf: Some(buf) }),
+                (Err(why), _) => Err(RecvError { why: why.into(), buf: None }),
+            };
+            e.cell.finish(result, wakers);
+            false
+        });
+    }
+
+    fn wake_at(&self) -> Option<Nanos> {
+        let posted = self.posted.iter().filter_map(|m| m.message.as_ref()).flat_map(|a| {
+            [a.pacer.wake_at(), a.scheme.wake_at(), Some(a.progress_at + self.progress_deadline)]
+        });
+        posted.flatten().chain(self.done.iter().filter_map(|(.., r)| r.wake_at())).min()
+    }
+}
+
+impl Announced {
+    /// Takes what arrived since the last look. None when nothing can have changed.
+    fn follow(&mut self, now: Nanos, seq: Seq, handle: &RecvHandle, marks: &[Mark]) -> Option<Outcome> {
+        let a = &mut self.arrived;
+        let high = marks.iter().map(|m| match m.seq.serial_cmp(seq) {
+            std::cmp::Ordering::Less => 0,
+            std::cmp::Ordering::Equal => m.offset.0 + 1,
+            std::cmp::Ordering::Greater => a.total(),
+        });
+        let high = high.max().unwrap_or(0);
+        if high == 0 && a.total() > 0 {
+            return None;
+        }
+        let before = a.count();
+        a.update(handle, high);
+        if a.covered() == a.total() && !a.missing().is_empty() {
+            a.recheck(handle, RECHECK);
+        }
+        let fresh = (a.count() - before) as u64;
+        if fresh > 0 {
+            self.progress_at = now;
+            self.pacer.arrived(fresh, fresh * (self.bytes / a.total().max(1) as u64));
+        }
+        self.pacer.set_missing(!a.missing().is_empty());
+        Some(self.scheme.on_progress(now, a))
+    }
+}

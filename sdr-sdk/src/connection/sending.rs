@@ -1,0 +1,346 @@
+//! The sending direction: announces messages, injects what their schemes ask for at the connection's pace, ends them
+//! when the peer says so.
+//!
+//! It uses the queue pair's public calls alone. Invariant: a message's first packet never leaves before its ANNOUNCE.
+
+use crate::connection::frames::{Announce, Encoder, Frame, Frames, MAX_ANNOUNCE, Status as DoneStatus};
+use crate::connection::pacing::Pacer;
+use crate::connection::transfer::{Cell, Delivered, SendResult, TransferError};
+use crate::connection::{ConnectionConfig, ConnectionStats, SendRequest};
+use crate::control::MAX_UPPER;
+use crate::memory::SendBuf;
+use crate::qp::{NextGrant, SendQp, Stream};
+use crate::reliability::{Conditions, MessageSpec, Missing, Scheme, SchemeSender, Status};
+use crate::repeat::AnnounceRepeater;
+use crate::types::{Nanos, PacketOffset, Seq};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::task::Waker;
+
+/// Runs that may wait at the queue pair before injection pauses.
+const QUEUED_RUNS: usize = 32;
+
+/// A message that has its number.
+struct Outgoing {
+    seq: Seq,
+    stream: Stream,
+    buf: SendBuf,
+    spec: MessageSpec,
+    scheme: Box<dyn SchemeSender>,
+    announce: Announce,
+    repeat: AnnounceRepeater,
+    cell: Arc<Cell<SendResult>>,
+    packets: u64,
+    repairs: u64,
+    /// Best that any report said: packets before it arrived, and how far the peer has looked.
+    reported: (u32, u32),
+    progress_at: Nanos,
+}
+
+struct Waiting {
+    request: SendRequest,
+    since: Nanos,
+}
+
+pub(super) struct Sending {
+    qp: SendQp,
+    scheme: Arc<dyn Scheme>,
+    payload: u32,
+    pacer: Pacer,
+    waiting: VecDeque<Waiting>,
+    active: VecDeque<Outgoing>,
+    grant_deadline: Nanos,
+    progress_deadline: Nanos,
+    scratch: Vec<u8>,
+    now: Nanos,
+}
+
+impl Sending {
+    pub(super) fn new(qp: SendQp, config: &ConnectionConfig) -> Self {
+        let payload = qp.payload();
+        Self {
+            scheme: config.scheme.clone(),
+            payload,
+            pacer: Pacer::new(config.rate, payload),
+            waiting: VecDeque::new(),
+            active: VecDeque::new(),
+            grant_deadline: config.grant_deadline,
+            progress_deadline: config.progress_deadline,
+            scratch: Vec::with_capacity(MAX_UPPER),
+            now: Nanos::ZERO,
+            qp,
+        }
+    }
+
+    pub(super) fn qp(&self) -> &SendQp {
+        &self.qp
+    }
+
+    pub(super) fn last_poll(&self) -> Nanos {
+        self.now
+    }
+
+    /// Nothing accepted is unfinished.
+    pub(super) fn idle(&self) -> bool {
+        self.waiting.is_empty() && self.active.is_empty()
+    }
+
+    /// The oldest message whose outcome is not known.
+    pub(super) fn first_open(&self) -> Seq {
+        self.active.front().map_or(self.qp.next_seq(), |m| m.seq)
+    }
+
+    pub(super) fn enqueue(&mut self, now: Nanos, requests: &mut VecDeque<SendRequest>) {
+        self.waiting.extend(requests.drain(..).map(|request| Waiting { request, since: now }));
+    }
+
+    /// Ends the messages whose transfer was dropped. What has its number is given up; the peer sees it closed.
+    pub(super) fn cancel_dropped(&mut self) {
+        self.waiting.retain(|w| !w.request.cell.cancelled());
+        let (gone, kept) = std::mem::take(&mut self.active).into_iter().partition(|m| m.cell.cancelled());
+        let gone: VecDeque<Outgoing> = gone;
+        self.active = kept;
+        gone.into_iter().for_each(|m| drop(m.stream.abort()));
+    }
+
+    /// Ends everything with an error.
+    pub(super) fn fail(&mut self, why: &TransferError, wakers: &mut Vec<Waker>) {
+        for w in self.waiting.drain(..) {
+            w.request.cell.finish(Err(why.clone()), wakers);
+        }
+        for m in self.active.drain(..) {
+            m.cell.finish(Err(why.clone()), wakers);
+            m.stream.abort();
+        }
+    }
+
+    pub(super) fn poll(
+        &mut self,
+        now: Nanos,
+        stats: &mut ConnectionStats,
+        wakers: &mut Vec<Waker>,
+    ) -> Option<Nanos> {
+        self.now = now;
+        let path = self.qp.path();
+        let c = Conditions { rtt: path.rtt, min_rtt: path.min_rtt, packet_time_ps: self.pacer.packet_ps() };
+        self.take_frames(now, &c, stats, wakers);
+        self.start(now, wakers);
+        self.expire(now, &c, wakers);
+        self.announce(now, &c, stats);
+        self.inject(now, &c, path.queued_runs, stats);
+        self.wake_at(&c)
+    }
+
+    fn take_frames(&mut self, now: Nanos, c: &Conditions, stats: &mut ConnectionStats, wakers: &mut Vec<Waker>) {
+        while let Some(bytes) = self.qp.take_datagram() {
+            for frame in Frames::new(&bytes) {
+                match frame {
+                    Ok(Frame::Report(r)) => {
+                        let Some(i) = self.index(r.span.seq) else { continue };
+                        let m = &mut self.active[i];
+                        m.repeat.mentioned();
+                        let best = (m.reported.0.max(r.span.base), m.reported.1.max(r.span.to));
+                        if best != m.reported {
+                            (m.reported, m.progress_at) = (best, now);
+                        }
+                        let missing = Missing::Reported(r.missing());
+                        let status = Status { base: r.span.base, from: r.span.from, to: r.span.to, missing };
+                        m.scheme.on_status(now, &status, c);
+                    }
+                    Ok(Frame::Done(list)) => {
+                        for (seq, status) in list {
+                            self.done(now, seq, status, stats, wakers);
+                        }
+                    }
+                    Ok(Frame::Announce(_)) | Err(_) => stats.malformed += 1,
+                }
+            }
+        }
+    }
+
+    fn index(&self, seq: Seq) -> Option<usize> {
+        self.active.binary_search_by(|m| m.seq.serial_cmp(seq)).ok()
+    }
+
+    fn done(&mut self, now: Nanos, seq: Seq, status: DoneStatus, stats: &mut ConnectionStats, wakers: &mut Vec<Waker>) {
+        let Some(m) = self.index(seq).and_then(|i| self.active.remove(i)) else {
+            // Said again: the peer lacks our `closed`. Or it is not started; then the peer says it again.
+            return self.qp.repeat_facts();
+        };
+        let result = match status {
+            DoneStatus::Whole => {
+                stats.delivered += 1;
+                Ok(Delivered { seq, bytes: m.spec.bytes, packets: m.packets, repairs: m.repairs, at: now })
+            }
+            DoneStatus::Cancelled => Err(TransferError::CancelledByReceiver { seq }),
+            DoneStatus::TooLong => Err(TransferError::TooLong { seq, len: m.spec.bytes, posted: m.stream.grant().bytes }),
+            DoneStatus::Refused => Err(TransferError::Refused { seq, scheme: self.scheme.name() }),
+        };
+        m.cell.finish(result, wakers);
+        m.stream.abort();
+    }
+
+    /// Gives waiting messages their number, as far as the peer has granted receives.
+    fn start(&mut self, now: Nanos, wakers: &mut Vec<Waker>) {
+        while let (Some(w), Some(grant)) = (self.waiting.front(), self.qp.next_grant()) {
+            let len = w.request.buf.len() as u64;
+            // Too long for the grant: the number is used up without packets, and both ends learn why.
+            let open = if len > grant.bytes { 0 } else { len };
+            let Ok(stream) = self.qp.stream_start(open, None) else { return };
+            let Some(Waiting { request, .. }) = self.waiting.pop_front() else { return };
+            if let Some(m) = self.begin(now, request, stream, grant, wakers) {
+                self.active.push_back(m);
+            }
+            // Who waits next has waited for us until now.
+            if let Some(next) = self.waiting.front_mut() {
+                next.since = now;
+            }
+        }
+    }
+
+    fn begin(
+        &self,
+        now: Nanos,
+        request: SendRequest,
+        stream: Stream,
+        grant: NextGrant,
+        wakers: &mut Vec<Waker>,
+    ) -> Option<Outgoing> {
+        let (seq, bytes) = (grant.seq, request.buf.len() as u64);
+        if grant.withdrawn {
+            request.cell.finish(Err(TransferError::CancelledByReceiver { seq }), wakers);
+            return None;
+        }
+        let too_long = bytes > grant.bytes;
+        let packets = if too_long { 0 } else { bytes.div_ceil(self.payload as u64) as u32 };
+        if too_long {
+            let e = TransferError::TooLong { seq, len: bytes, posted: grant.bytes };
+            request.cell.finish(Err(e), wakers);
+        }
+        let spec = MessageSpec { seq, bytes, packets, payload: self.payload };
+        let announce = Announce {
+            seq,
+            bytes,
+            scheme: self.scheme.wire_id(),
+            k: 0,
+            m: 0,
+            interleave: 0,
+            symbol: self.payload,
+            pace: self.pacer.packet_ps(),
+            user: request.user,
+        };
+        Some(Outgoing {
+            seq,
+            stream,
+            spec,
+            scheme: self.scheme.sender(&MessageSpec { bytes: if too_long { 0 } else { bytes }, ..spec }),
+            announce,
+            repeat: AnnounceRepeater::new(now),
+            buf: request.buf,
+            cell: request.cell,
+            packets: 0,
+            repairs: 0,
+            reported: (0, 0),
+            progress_at: now,
+        })
+    }
+
+    fn expire(&mut self, now: Nanos, c: &Conditions, wakers: &mut Vec<Waker>) {
+        if let Some(w) = self.waiting.front()
+            && now.since(w.since) >= self.grant_deadline
+        {
+            let e = TransferError::NoReceive { seq: self.qp.next_seq(), waited: now.since(w.since) };
+            w.request.cell.finish(Err(e), wakers);
+            self.waiting.pop_front();
+            if let Some(next) = self.waiting.front_mut() {
+                next.since = now;
+            }
+        }
+        let mut i = 0;
+        while i < self.active.len() {
+            let idle = now.since(self.active[i].progress_at);
+            if idle < self.progress_deadline {
+                i += 1;
+                continue;
+            }
+            let Some(m) = self.active.remove(i) else { return };
+            let e = TransferError::Stalled {
+                operation: "send",
+                seq: m.seq,
+                idle,
+                packets: m.spec.packets,
+                arrived: m.reported.0,
+                repairs: m.repairs,
+                rtt: c.rtt,
+            };
+            m.cell.finish(Err(e), wakers);
+            m.stream.abort();
+        }
+    }
+
+    fn announce(&mut self, now: Nanos, c: &Conditions, stats: &mut ConnectionStats) {
+        let mut due = self.active.iter_mut().filter(|m| m.repeat.due(now)).peekable();
+        while due.peek().is_some() {
+            self.scratch.clear();
+            let mut e = Encoder::new(&mut self.scratch, MAX_UPPER);
+            for m in due.by_ref() {
+                if !e.announce(&m.announce) {
+                    break;
+                }
+                m.repeat.sent(now, c.rtt);
+                stats.announces += 1;
+                if e.room() < MAX_ANNOUNCE {
+                    break;
+                }
+            }
+            if !self.qp.post_datagram(&self.scratch) {
+                return;
+            }
+        }
+    }
+
+    /// Hands runs to the queue pair, oldest message first, as the pace allows.
+    fn inject(&mut self, now: Nanos, c: &Conditions, mut queued: usize, stats: &mut ConnectionStats) {
+        while queued < QUEUED_RUNS {
+            let budget = self.pacer.budget(now, c.rtt);
+            if budget == 0 {
+                return;
+            }
+            let mut due = self.active.iter_mut().filter(|m| m.repeat.announced());
+            let next = due.find_map(|m| {
+                let wanted = m.scheme.wake_at(c).is_some_and(|t| t <= now);
+                let run = if wanted { m.scheme.next(now, budget, c) } else { None };
+                run.map(|run| (m, run))
+            });
+            let Some((m, run)) = next else { return };
+            let start = run.first as u64 * self.payload as u64;
+            let len = (run.packets as u64 * self.payload as u64).min(m.spec.bytes.saturating_sub(start));
+            if len == 0 {
+                return;
+            }
+            let bytes = m.buf.slice(start as usize, len as usize);
+            // Refused only when the peer gave the receive up or the queue pair closed: the outcome is on its way.
+            if m.stream.extend(PacketOffset(run.first), &bytes, run.repair).is_err() {
+                return;
+            }
+            queued += 1;
+            self.pacer.sent(now, run.packets);
+            m.packets += run.packets as u64;
+            stats.sent += run.packets as u64;
+            if run.repair {
+                m.repairs += run.packets as u64;
+                stats.repairs += run.packets as u64;
+            }
+        }
+    }
+
+    fn wake_at(&self, c: &Conditions) -> Option<Nanos> {
+        let free = self.pacer.free_at();
+        let grant = self.waiting.front().map(|w| w.since + self.grant_deadline);
+        let active = self.active.iter().flat_map(|m| {
+            let inject = m.scheme.wake_at(c).map(|t| t.max(free));
+            [inject, m.repeat.wake_at(), Some(m.progress_at + self.progress_deadline)]
+        });
+        active.flatten().chain(grant).min()
+    }
+}
