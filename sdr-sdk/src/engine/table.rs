@@ -37,7 +37,8 @@ impl WorkerEpochs {
     pub fn new(workers: usize) -> (Arc<Self>, Vec<WorkerEpoch>) {
         let counters = (0..workers).map(|_| Padded(AtomicU64::new(0))).collect();
         let epochs = Arc::new(Self { counters });
-        let handles = (0..workers).map(|index| WorkerEpoch { epochs: epochs.clone(), index }).collect();
+        let handles =
+            (0..workers).map(|index| WorkerEpoch { epochs: epochs.clone(), index, count: 0 }).collect();
         (epochs, handles)
     }
 }
@@ -47,30 +48,31 @@ impl WorkerEpochs {
 pub struct WorkerEpoch {
     epochs: Arc<WorkerEpochs>,
     index: usize,
+    /// What the counter holds.
+    count: u64,
 }
 
 impl WorkerEpoch {
-    fn counter(&self) -> &AtomicU64 {
-        &self.epochs.counters[self.index].0
+    fn store(&self, order: Ordering) {
+        self.epochs.counters[self.index].0.store(self.count, order);
     }
 
     /// Starts a batch: until the section is dropped, no bits that it can see are taken back. A forgotten section holds
     /// back retirements until the next one ends.
     pub fn enter(&mut self) -> Section<'_> {
-        let odd = self.counter().load(Ordering::Relaxed) | 1;
-        self.counter().store(odd, Ordering::Relaxed);
+        self.count |= 1;
+        self.store(Ordering::Relaxed);
         // Pairs with the fence in `Grace::begin`: either the host's snapshot sees the odd counter, or the stamps read
         // from here on are no older than what the host wrote before its fence.
         fence(Ordering::SeqCst);
-        Section { epoch: self, odd }
+        Section { epoch: self }
     }
 }
 
 /// A worker at work on a batch.
 #[derive(Debug)]
 pub struct Section<'w> {
-    epoch: &'w WorkerEpoch,
-    odd: u64,
+    epoch: &'w mut WorkerEpoch,
 }
 
 impl Section<'_> {
@@ -88,7 +90,8 @@ impl Section<'_> {
 impl Drop for Section<'_> {
     fn drop(&mut self) {
         // Release: whoever sees the even counter comes after everything this section did.
-        self.epoch.counter().store(self.odd.wrapping_add(1), Ordering::Release);
+        self.epoch.count = self.epoch.count.wrapping_add(1);
+        self.epoch.store(Ordering::Release);
     }
 }
 

@@ -39,6 +39,12 @@ fn loom_an_armed_slot_is_seen_whole() {
     });
 }
 
+/// Loom remembers one access to an atomic when it looks for a race. The worker loads its own sums before it stores them,
+/// which hides a load by the host; a yield makes loom try the worker first. What the host then sees may still be old.
+fn let_the_worker_run() {
+    thread::yield_now();
+}
+
 /// Waits as the host must.
 fn after_a_grace(control: &mut SlotControl) -> Arc<PacketBits> {
     let mut back = None;
@@ -118,6 +124,7 @@ fn loom_counted_means_checked() {
         assert!(control.close(at(0, 1)));
         let again = after_a_grace(&mut control);
         again.clear_shared();
+        let_the_worker_run();
         if control.counted(Generation(0)) == 1 {
             control.arm(at(1, 1), again).unwrap();
         }
@@ -133,6 +140,7 @@ fn loom_progress_shows_what_arrived_before() {
         let mut control = SlotControl::new(&spec(1), Seq(0), &epochs);
         control.arm(at(0, 1), Arc::new(PacketBits::new(Shape::new(2, 2)))).unwrap();
         let worker = worker(workers.remove(0), control.table().clone(), 1);
+        let_the_worker_run();
         if let Some(p) = control.progress(Channel(0)) {
             assert_eq!(p, Progress { seq: Seq(0), offset: PacketOffset(1) });
             assert_eq!(control.packets(at(0, 1), ChunkIndex(0)), 0b10);
