@@ -37,7 +37,8 @@ impl WorkerEpochs {
     pub fn new(workers: usize) -> (Arc<Self>, Vec<WorkerEpoch>) {
         let counters = (0..workers).map(|_| Padded(AtomicU64::new(0))).collect();
         let epochs = Arc::new(Self { counters });
-        let handles = (0..workers).map(|index| WorkerEpoch { epochs: epochs.clone(), index }).collect();
+        let handles =
+            (0..workers).map(|index| WorkerEpoch { epochs: epochs.clone(), index, count: 0 }).collect();
         (epochs, handles)
     }
 }
@@ -47,30 +48,31 @@ impl WorkerEpochs {
 pub struct WorkerEpoch {
     epochs: Arc<WorkerEpochs>,
     index: usize,
+    /// What the counter holds.
+    count: u64,
 }
 
 impl WorkerEpoch {
-    fn counter(&self) -> &AtomicU64 {
-        &self.epochs.counters[self.index].0
+    fn store(&self, order: Ordering) {
+        self.epochs.counters[self.index].0.store(self.count, order);
     }
 
     /// Starts a batch: until the section is dropped, no bits that it can see are taken back. A forgotten section holds
     /// back retirements until the next one ends.
     pub fn enter(&mut self) -> Section<'_> {
-        let odd = self.counter().load(Ordering::Relaxed) | 1;
-        self.counter().store(odd, Ordering::Relaxed);
+        self.count |= 1;
+        self.store(Ordering::Relaxed);
         // Pairs with the fence in `Grace::begin`: either the host's snapshot sees the odd counter, or the stamps read
         // from here on are no older than what the host wrote before its fence.
         fence(Ordering::SeqCst);
-        Section { epoch: self, odd }
+        Section { epoch: self }
     }
 }
 
 /// A worker at work on a batch.
 #[derive(Debug)]
 pub struct Section<'w> {
-    epoch: &'w WorkerEpoch,
-    odd: u64,
+    epoch: &'w mut WorkerEpoch,
 }
 
 impl Section<'_> {
@@ -89,7 +91,8 @@ impl Section<'_> {
 impl Drop for Section<'_> {
     fn drop(&mut self) {
         // Release: whoever sees the even counter comes after everything this section did.
-        self.epoch.counter().store(self.odd.wrapping_add(1), Ordering::Release);
+        self.epoch.count = self.epoch.count.wrapping_add(1);
+        self.epoch.store(Ordering::Release);
     }
 }
 
@@ -350,11 +353,20 @@ pub enum SlotError {
     InUse(SlotGen),
 }
 
+/// What the host wrote to a slot last.
+#[derive(Clone, Copy, Debug)]
+struct Held {
+    stamp: u64,
+    seq: Seq,
+}
+
 /// The host's side of a [`SlotTable`]: arms and closes slots, and takes bits back. There is one for each table.
 #[derive(Debug)]
 pub struct SlotControl {
     table: Arc<SlotTable>,
     generations: u32,
+    /// One a slot: the host need not read back what it shares, which also keeps loom's search complete.
+    held: Box<[Held]>,
     /// The latest seq that was armed; progress is told relative to it.
     latest: Seq,
     /// Closed, waiting for a grace to begin; and waiting for it to pass.
@@ -381,6 +393,7 @@ impl SlotControl {
         Self {
             table: Arc::new(table),
             generations: spec.generations,
+            held: vec![Held { stamp: FREE, seq: first }; spec.slots as usize].into(),
             latest: first,
             closed: Vec::new(),
             waiting: Vec::new(),
@@ -393,35 +406,34 @@ impl SlotControl {
         &self.table
     }
 
-    fn slot(&self, at: SlotGen) -> Option<&Slot> {
-        self.table.slots.get(usize::from(at.slot.0))
-    }
-
     /// Lets completions of `at` into `bits`, which are clear.
     pub fn arm(&mut self, at: SlotGen, bits: Arc<PacketBits>) -> Result<(), SlotError> {
-        let slot = match self.slot(at) {
-            Some(s) if u32::from(at.generation.0) < self.generations => s,
+        let index = usize::from(at.slot.0);
+        let (slot, held) = match (self.table.slots.get(index), self.held.get_mut(index)) {
+            (Some(slot), Some(held)) if u32::from(at.generation.0) < self.generations => (slot, held),
             _ => return Err(SlotError::NoSuchSlot(at)),
         };
-        if slot.stamp.load(Ordering::Relaxed) != FREE {
+        if held.stamp != FREE {
             return Err(SlotError::InUse(at));
         }
+        *held = Held { stamp: stamp(ARMED, at.generation), seq: at.seq };
         slot.bits.store(Arc::into_raw(bits).cast_mut(), Ordering::Relaxed);
         slot.seq.store(at.seq.0, Ordering::Relaxed);
         // Release: a worker that sees the stamp sees the pointer, and the bits cleared.
-        slot.stamp.store(stamp(ARMED, at.generation), Ordering::Release);
+        slot.stamp.store(held.stamp, Ordering::Release);
         self.latest = self.latest.latest(at.seq);
         Ok(())
     }
 
     /// Lets no more completions in; [`reclaim`](Self::reclaim) gives the bits back later. False when `at` is not armed.
     pub fn close(&mut self, at: SlotGen) -> bool {
-        let Some(slot) = self.slot(at) else { return false };
-        let armed = slot.stamp.load(Ordering::Relaxed) == stamp(ARMED, at.generation);
-        if !armed || slot.seq.load(Ordering::Relaxed) != at.seq.0 {
+        let index = usize::from(at.slot.0);
+        let Some(held) = self.held.get_mut(index) else { return false };
+        if held.stamp != stamp(ARMED, at.generation) || held.seq != at.seq {
             return false;
         }
-        slot.stamp.store(stamp(CLOSED, at.generation), Ordering::Relaxed);
+        held.stamp = stamp(CLOSED, at.generation);
+        self.table.slots[index].stamp.store(held.stamp, Ordering::Relaxed);
         self.closed.push(at);
         true
     }
@@ -441,10 +453,12 @@ impl SlotControl {
                 return true;
             }
             for at in self.waiting.drain(..) {
-                let slot = &self.table.slots[usize::from(at.slot.0)];
+                let index = usize::from(at.slot.0);
+                let slot = &self.table.slots[index];
                 let bits = slot.bits.load(Ordering::Relaxed);
                 slot.bits.store(ptr::null_mut(), Ordering::Relaxed);
                 slot.stamp.store(FREE, Ordering::Relaxed);
+                self.held[index].stamp = FREE;
                 // SAFETY: `close` puts an armed slot on the list once, so the pointer is that of `arm` and the slot's
                 // count is taken over once; a grace has passed since, so no worker has the pointer.
                 each(at, unsafe { Arc::from_raw(bits) });
@@ -454,12 +468,13 @@ impl SlotControl {
 
     /// Packets of one chunk of `at` that have arrived; zero when it is neither armed nor closed.
     pub fn packets(&self, at: SlotGen, c: ChunkIndex) -> u64 {
-        let Some(slot) = self.slot(at) else { return 0 };
-        let bits = slot.bits.load(Ordering::Relaxed);
-        if bits.is_null() || slot.seq.load(Ordering::Relaxed) != at.seq.0 {
-            return 0;
+        let index = usize::from(at.slot.0);
+        match self.held.get(index) {
+            Some(held) if held.stamp != FREE && held.seq == at.seq => {}
+            _ => return 0,
         }
-        // SAFETY: the slot owns a count, and only `reclaim`, which needs `&mut self`, takes it.
+        let bits = self.table.slots[index].bits.load(Ordering::Relaxed);
+        // SAFETY: the slot is not free, so it owns a count of these bits; only `reclaim`, with `&mut self`, takes it.
         unsafe { &*bits }.packets(c)
     }
 
