@@ -12,8 +12,8 @@ use crate::qp::core::{QpCore, Timing};
 use crate::qp::{QpInfo, UnconnectedQp};
 use crate::types::{Channel, Nanos, QueueSet, Seq};
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
 /// Settings of a context.
@@ -115,7 +115,8 @@ static CONTEXTS: AtomicU64 = AtomicU64::new(0);
 pub(crate) type QpId = usize;
 
 /// A queue pair and the seams it acts on.
-pub(crate) type Parts<'a> = (&'a mut QpCore, &'a mut (dyn Fabric + 'static), &'a mut (dyn CompletionEngine + 'static));
+pub(crate) type Parts<'a> =
+    (&'a mut QpCore, &'a mut (dyn Fabric + 'static), &'a mut (dyn CompletionEngine + 'static));
 
 pub(crate) struct Core {
     pub(crate) fabric: Box<dyn Fabric>,
@@ -170,7 +171,8 @@ impl Core {
     fn poll(&mut self, now: Nanos, wakers: &mut Vec<Waker>) -> bool {
         self.now = self.now.max(now);
         let Self { fabric, engine, qps, by_queue, .. } = self;
-        let qp_of = |qps: &mut Vec<Option<QpCore>>, q| by_queue.get(&q).copied().filter(|&id| qps[id].is_some());
+        let qp_of =
+            |qps: &mut Vec<Option<QpCore>>, q| by_queue.get(&q).copied().filter(|&id| qps[id].is_some());
         let mut more = false;
         for ch in 0..fabric.caps().channels {
             more |= fabric.poll(now, Channel(ch), &mut |e: Event<'_>| match e {

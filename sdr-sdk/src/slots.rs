@@ -100,7 +100,12 @@ impl RetireCell {
 enum Slot {
     Free,
     /// Without an entry until the fabric confirmed that the key works.
-    Armed { seq: Seq, buf: RecvBuf, per_chunk: u8, cts: Option<CtsEntry> },
+    Armed {
+        seq: Seq,
+        buf: RecvBuf,
+        per_chunk: u8,
+        cts: Option<CtsEntry>,
+    },
     Retiring(Retiring),
 }
 
@@ -154,8 +159,10 @@ struct ExactDrain {
 
 impl RecvSlots {
     pub(crate) fn new(q: QueueSet, spec: QueueSpec, first: Seq, lifetime: Nanos, exact_counts: bool) -> Self {
-        let exact = exact_counts
-            .then(|| ExactDrain { lost: vec![0; spec.generations as usize].into_boxed_slice(), posted: None });
+        let exact = exact_counts.then(|| ExactDrain {
+            lost: vec![0; spec.generations as usize].into_boxed_slice(),
+            posted: None,
+        });
         Self {
             q,
             spec,
@@ -211,7 +218,8 @@ impl RecvSlots {
     /// Whether the next receive can be armed now; false means `Busy`.
     pub(crate) fn ready(&self) -> bool {
         let at = slot_gen(&self.spec, self.next);
-        matches!(self.table[at.slot.0 as usize], Slot::Free) && self.next.minus(self.reuse()).before(self.drained)
+        matches!(self.table[at.slot.0 as usize], Slot::Free)
+            && self.next.minus(self.reuse()).before(self.drained)
     }
 
     /// When waiting alone makes slots reusable or a retirement overdue.
@@ -255,7 +263,8 @@ impl RecvSlots {
             Err(e) => {
                 engine.retire(self.q, at);
                 let cell = Arc::default();
-                let r = Retiring { seq: at.seq, buf: None, disarmed: true, quiescent: false, since: now, cell };
+                let r =
+                    Retiring { seq: at.seq, buf: None, disarmed: true, quiescent: false, since: now, cell };
                 *slot = Slot::Retiring(r);
                 self.retiring += 1;
                 Err((buf, e.into()))
@@ -323,7 +332,14 @@ impl RecvSlots {
             Slot::Armed { seq: s, buf, .. } if s == seq => {
                 let cell = Arc::<RetireCell>::default();
                 let (disarmed, quiescent, buf) = (false, false, Some(buf));
-                *slot = Slot::Retiring(Retiring { seq, buf, disarmed, quiescent, since: now, cell: cell.clone() });
+                *slot = Slot::Retiring(Retiring {
+                    seq,
+                    buf,
+                    disarmed,
+                    quiescent,
+                    since: now,
+                    cell: cell.clone(),
+                });
                 self.armed -= 1;
                 self.retiring += 1;
                 engine.retire(self.q, at);
@@ -388,19 +404,16 @@ impl RecvSlots {
 
     /// Takes the cumulative facts of a control datagram. False when the peer claims to have closed what was never
     /// granted.
-    pub(crate) fn on_facts(
-        &mut self,
-        now: Nanos,
-        closed: Seq,
-        posted: Option<(Seq, u64)>,
-    ) -> bool {
+    pub(crate) fn on_facts(&mut self, now: Nanos, closed: Seq, posted: Option<(Seq, u64)>) -> bool {
         if self.granted.before(closed) {
             return false;
         }
         if self.closed.before(closed) {
             self.closed = closed;
             match self.closed_log.back_mut() {
-                Some(e) if now.since(e.started) < self.lifetime.mul_div(1, 16) => (e.upto, e.received) = (closed, now),
+                Some(e) if now.since(e.started) < self.lifetime.mul_div(1, 16) => {
+                    (e.upto, e.received) = (closed, now)
+                }
                 _ => self.closed_log.push_back(ClosedEntry { upto: closed, started: now, received: now }),
             }
         }

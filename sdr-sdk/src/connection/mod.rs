@@ -17,7 +17,7 @@ mod receiving;
 mod sending;
 mod transfer;
 
-pub use transfer::{Delivered, RecvError, RecvResult, Received, SendResult, Transfer, TransferError};
+pub use transfer::{Delivered, Received, RecvError, RecvResult, SendResult, Transfer, TransferError};
 
 use crate::memory::{RecvBuf, SendBuf};
 use crate::qp::{Closed, RecvQp, SendQp};
@@ -141,8 +141,10 @@ pub struct Connection(Arc<Handle>);
 impl Connection {
     /// A connection over a connected queue pair. The driver has to be polled.
     pub fn new(send: SendQp, recv: RecvQp, config: ConnectionConfig) -> (Self, ConnectionDriver) {
-        let shared =
-            Arc::new(Shared { mailbox: Mutex::new(Mailbox::default()), cancel_wanted: AtomicBool::new(false) });
+        let shared = Arc::new(Shared {
+            mailbox: Mutex::new(Mailbox::default()),
+            cancel_wanted: AtomicBool::new(false),
+        });
         let driver = ConnectionDriver {
             shared: shared.clone(),
             inner: Inner {
@@ -231,7 +233,8 @@ impl ConnectionDriver {
         }
         let mut wakers = Vec::new();
         // A scheme is foreign code: its panic ends this connection and nothing else.
-        let wake_at = match catch_unwind(AssertUnwindSafe(|| self.inner.poll(now, &self.shared, &mut wakers))) {
+        let wake_at = match catch_unwind(AssertUnwindSafe(|| self.inner.poll(now, &self.shared, &mut wakers)))
+        {
             Ok(wake_at) => wake_at,
             Err(panic) => {
                 let text = panic.downcast_ref::<&str>().map(|s| s.to_string());

@@ -21,7 +21,8 @@ pub(super) struct Pacer {
 impl Pacer {
     /// `rate` in payload bits a second, `payload` bytes a packet.
     pub(super) fn new(rate: Option<u64>, payload: u32) -> Self {
-        let packet_ps = rate.map_or(0, |r| (payload as u128 * 8 * 1_000_000_000_000 / r.max(1) as u128) as u64);
+        let packet_ps =
+            rate.map_or(0, |r| (payload as u128 * 8 * 1_000_000_000_000 / r.max(1) as u128) as u64);
         Self { packet_ps, free_at: Nanos::ZERO, free_ps: 0 }
     }
 

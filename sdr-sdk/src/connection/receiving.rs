@@ -5,7 +5,7 @@
 
 use crate::bitmap::{Bitmap, Shape};
 use crate::connection::frames::{Announce, Encoder, Frame, Frames, MIN_REPORT, Span, Status as DoneStatus};
-use crate::connection::transfer::{Cell, RecvError, RecvResult, Received, TransferError};
+use crate::connection::transfer::{Cell, Received, RecvError, RecvResult, TransferError};
 use crate::connection::{ConnectionConfig, ConnectionStats, RecvRequest};
 use crate::control::MAX_UPPER;
 use crate::engine::Mark;
@@ -303,7 +303,9 @@ impl Receiving {
                 let s = a.scheme.report(now, &a.arrived);
                 let span = Span { seq: m.seq, base: s.base, from: s.from, to: s.to };
                 let room = MAX_UPPER - self.scratch.len();
-                let Ok(r) = Encoder::new(&mut self.scratch, room).report(span, s.missing, budget) else { break };
+                let Ok(r) = Encoder::new(&mut self.scratch, room).report(span, s.missing, budget) else {
+                    break;
+                };
                 a.scheme.reported(r.to);
                 stats.reports += 1;
                 budget -= r.bytes;

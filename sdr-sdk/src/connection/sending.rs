@@ -131,7 +131,13 @@ impl Sending {
         self.wake_at(&c)
     }
 
-    fn take_frames(&mut self, now: Nanos, c: &Conditions, stats: &mut ConnectionStats, wakers: &mut Vec<Waker>) {
+    fn take_frames(
+        &mut self,
+        now: Nanos,
+        c: &Conditions,
+        stats: &mut ConnectionStats,
+        wakers: &mut Vec<Waker>,
+    ) {
         while let Some(bytes) = self.qp.take_datagram() {
             for frame in Frames::new(&bytes) {
                 match frame {
@@ -162,7 +168,14 @@ impl Sending {
         self.active.binary_search_by(|m| m.seq.serial_cmp(seq)).ok()
     }
 
-    fn done(&mut self, now: Nanos, seq: Seq, status: DoneStatus, stats: &mut ConnectionStats, wakers: &mut Vec<Waker>) {
+    fn done(
+        &mut self,
+        now: Nanos,
+        seq: Seq,
+        status: DoneStatus,
+        stats: &mut ConnectionStats,
+        wakers: &mut Vec<Waker>,
+    ) {
         let Some(m) = self.index(seq).and_then(|i| self.active.remove(i)) else {
             // Said again: the peer lacks our `closed`. Or it is not started; then the peer says it again.
             return self.qp.repeat_facts();
@@ -173,7 +186,9 @@ impl Sending {
                 Ok(Delivered { seq, bytes: m.spec.bytes, packets: m.packets, repairs: m.repairs, at: now })
             }
             DoneStatus::Cancelled => Err(TransferError::CancelledByReceiver { seq }),
-            DoneStatus::TooLong => Err(TransferError::TooLong { seq, len: m.spec.bytes, posted: m.stream.grant().bytes }),
+            DoneStatus::TooLong => {
+                Err(TransferError::TooLong { seq, len: m.spec.bytes, posted: m.stream.grant().bytes })
+            }
             DoneStatus::Refused => Err(TransferError::Refused { seq, scheme: self.scheme.name() }),
         };
         m.cell.finish(result, wakers);

@@ -44,7 +44,9 @@ pub struct Received {
 #[non_exhaustive]
 pub enum TransferError {
     /// The peer posted no receive for it in time.
-    #[error("send: the peer posted no receive within {waited} (next message {seq}); post one, or raise grant_deadline")]
+    #[error(
+        "send: the peer posted no receive within {waited} (next message {seq}); post one, or raise grant_deadline"
+    )]
     NoReceive {
         /// The message that waits.
         seq: Seq,
@@ -82,8 +84,10 @@ pub enum TransferError {
         scheme: &'static str,
     },
     /// The peer lives, but the message makes no progress.
-    #[error("{operation} of message {seq}: no progress for {idle}: {arrived} of {packets} packets arrived, \
-             {repairs} sent again, RTT {rtt}")]
+    #[error(
+        "{operation} of message {seq}: no progress for {idle}: {arrived} of {packets} packets arrived, \
+             {repairs} sent again, RTT {rtt}"
+    )]
     Stalled {
         /// `send` or `recv`.
         operation: &'static str,

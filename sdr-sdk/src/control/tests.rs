@@ -11,17 +11,19 @@ fn header() -> impl Strategy<Value = Header> {
     let flags = (any::<bool>(), any::<bool>(), of(any::<u8>().prop_map(CloseReason::from_code)));
     let seqs = (any::<u64>(), any::<u64>(), any::<u64>(), any::<u64>(), any::<u64>());
     let rest = (of((any::<u64>(), any::<u64>())), of((any::<u64>(), any::<u64>())));
-    (flags, seqs, rest).prop_map(|((to_receiver, reply_wanted, close), (a, b, c, d, r), (drain, echo))| Header {
-        to_receiver,
-        reply_wanted,
-        close,
-        granted: Seq(a),
-        grants_seen: Seq(b),
-        closed: Seq(c),
-        retired: Seq(r),
-        drain: drain.map(|(g, n)| (Seq(g), n)),
-        sent_at: Nanos(d),
-        echo: echo.map(|(t, h)| (Nanos(t), Nanos(h))),
+    (flags, seqs, rest).prop_map(|((to_receiver, reply_wanted, close), (a, b, c, d, r), (drain, echo))| {
+        Header {
+            to_receiver,
+            reply_wanted,
+            close,
+            granted: Seq(a),
+            grants_seen: Seq(b),
+            closed: Seq(c),
+            retired: Seq(r),
+            drain: drain.map(|(g, n)| (Seq(g), n)),
+            sent_at: Nanos(d),
+            echo: echo.map(|(t, h)| (Nanos(t), Nanos(h))),
+        }
     })
 }
 

@@ -140,12 +140,7 @@ impl QpCore {
     }
 
     /// Posts what waits and sends what is due.
-    pub(crate) fn flush(
-        &mut self,
-        now: Nanos,
-        fabric: &mut dyn Fabric,
-        wakers: &mut Vec<Waker>,
-    ) {
+    pub(crate) fn flush(&mut self, now: Nanos, fabric: &mut dyn Fabric, wakers: &mut Vec<Waker>) {
         self.recv.set_lifetime(self.timing.lifetime.max(self.link.rtt.peak_rtt().mul_div(4, 1)));
         self.recv.expire(now, self.timing.retire_deadline, wakers);
         if self.link.closed().is_none() {

@@ -87,7 +87,11 @@ impl QpInfo {
     pub(crate) fn check(&self, peer: &QpInfo) -> Result<(), ConnectError> {
         let (a, b) = (&self.spec, &peer.spec);
         let pairs = [
-            ("immediate layout (packet offset bits)", a.layout.offset_bits() as u64, b.layout.offset_bits() as u64),
+            (
+                "immediate layout (packet offset bits)",
+                a.layout.offset_bits() as u64,
+                b.layout.offset_bits() as u64,
+            ),
             ("number of channels", a.channels as u64, b.channels as u64),
             ("number of slots", a.slots as u64, b.slots as u64),
             ("number of generations", a.generations as u64, b.generations as u64),
@@ -142,7 +146,12 @@ impl TryFrom<&[u8]> for QpInfo {
         }
         let user_immediate = flag(3, "user immediate")?;
         let spec = QueueSpec { layout, channels: b[2], slots, generations, payload, user_immediate };
-        Ok(Self { spec, send_first: Seq(u64_at(16)), recv_first: Seq(u64_at(24)), address: b[FIXED..].to_vec() })
+        Ok(Self {
+            spec,
+            send_first: Seq(u64_at(16)),
+            recv_first: Seq(u64_at(24)),
+            address: b[FIXED..].to_vec(),
+        })
     }
 }
 

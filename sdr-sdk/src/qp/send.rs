@@ -1,8 +1,8 @@
 //! The sending half: one-shot sends, streams, the datagrams to the peer's receiving half.
 
 use crate::memory::SendBuf;
-use crate::qp::{Closed, NextGrant, PostError, Shared};
 use crate::qp::send_side::MAX_QUEUED_RUNS;
+use crate::qp::{Closed, NextGrant, PostError, Shared};
 use crate::types::{Nanos, PacketOffset, Seq};
 
 /// Sending half of a connected queue pair.
@@ -136,7 +136,9 @@ impl PostError<()> {
             Self::Foreign(()) => PostError::Foreign(buf),
             Self::TooLong { len, posted, .. } => PostError::TooLong { buf, len, posted },
             Self::TooLarge { len, max, .. } => PostError::TooLarge { buf, len, max },
-            Self::ImmediateNeedsPackets { have, need, .. } => PostError::ImmediateNeedsPackets { buf, have, need },
+            Self::ImmediateNeedsPackets { have, need, .. } => {
+                PostError::ImmediateNeedsPackets { buf, have, need }
+            }
             Self::Chunk { asked, .. } => PostError::Chunk { buf, asked },
             Self::Arm((), e) => PostError::Arm(buf, e),
             Self::Closed((), why) => PostError::Closed(buf, why),
@@ -152,7 +154,9 @@ pub enum StreamError {
     #[error("no queue space right now; poll and try again")]
     Busy,
     /// The bytes do not stand for whole packets of the message at that offset.
-    #[error("packets from {first}: {got} bytes given, at most {left} are left there, only the last packet may be short")]
+    #[error(
+        "packets from {first}: {got} bytes given, at most {left} are left there, only the last packet may be short"
+    )]
     Range {
         /// First packet asked for.
         first: u32,

@@ -6,8 +6,7 @@
 #![forbid(unsafe_code)]
 
 use super::{
-    ANNOUNCE, Announce, DONE, DONE_ENTRY, DONE_HEAD, MIN_REPORT, REPORT, REPORT_HEAD, Span,
-    Status, USER,
+    ANNOUNCE, Announce, DONE, DONE_ENTRY, DONE_HEAD, MIN_REPORT, REPORT, REPORT_HEAD, Span, Status, USER,
 };
 use crate::types::Seq;
 use std::ops::Range;

@@ -37,7 +37,7 @@ fn loom_an_armed_slot_is_seen_whole() {
         worker.join().unwrap();
         let c = control.counters();
         assert_eq!((c.fresh, c.late), if bits.packets(ChunkIndex(0)) == 1 { (1, 0) } else { (0, 1) });
-        assert_eq!(control.progress(Channel(0)).map(|p| p.seq), (c.fresh == 1).then_some(Seq(7)));
+        assert_eq!(control.progress(Channel(0)).map(|p| p.any.seq), (c.fresh == 1).then_some(Seq(7)));
     });
 }
 
@@ -140,7 +140,7 @@ fn loom_progress_shows_what_arrived_before() {
         let table = control.table().clone();
         let host = thread::spawn(move || {
             if let Some(p) = control.progress(Channel(0)) {
-                assert_eq!(p, Progress { seq: Seq(0), offset: PacketOffset(1) });
+                assert_eq!(p.any, Mark { seq: Seq(0), offset: PacketOffset(1) });
                 assert_eq!(control.packets(at(0, 1), ChunkIndex(0)), 0b10);
             }
         });

@@ -80,8 +80,8 @@ fn the_generation_wraps_and_still_matches() {
         rig.record(0, &[run(now, 0, 3)]);
         assert!(Bitmap::new(&*bits).is_full());
         assert_eq!(
-            rig.control.progress(Channel(0)),
-            Some(Progress { seq: now.seq, offset: PacketOffset(2) })
+            rig.control.progress(Channel(0)).map(|p| p.any),
+            Some(Mark { seq: now.seq, offset: PacketOffset(2) })
         );
         assert!(rig.control.close(now));
         assert_eq!(rig.reclaim(), [now]);
@@ -113,7 +113,10 @@ fn a_run_beyond_the_end_sets_nothing_there() {
     let c = rig.control.counters();
     assert_eq!((c.fresh, c.duplicate, c.late), (2, 0, 0));
     assert_eq!(c.out_of_range, 1 + u64::from(u32::MAX) + 3);
-    assert_eq!(rig.control.progress(Channel(0)), Some(Progress { seq: m.seq, offset: PacketOffset(9) }));
+    assert_eq!(
+        rig.control.progress(Channel(0)).map(|p| p.any),
+        Some(Mark { seq: m.seq, offset: PacketOffset(9) })
+    );
 }
 
 #[test]
@@ -217,8 +220,8 @@ fn progress_is_in_serial_order_across_the_wraps() {
         (0..8).for_each(|i| drop(rig.arm(m(i), 10, 4)));
         let mut check = |worker, runs: &[CompletionRun], seq: SlotGen, offset| {
             rig.record(worker, runs);
-            let want = Some(Progress { seq: seq.seq, offset: PacketOffset(offset) });
-            assert_eq!(rig.control.progress(Channel(worker as u8)), want, "from {base}");
+            let want = Some(Mark { seq: seq.seq, offset: PacketOffset(offset) });
+            assert_eq!(rig.control.progress(Channel(worker as u8)).map(|p| p.any), want, "from {base}");
         };
         check(0, &[run(m(1), 3, 2)], m(1), 4);
         check(0, &[run(m(1), 0, 2), run(m(0), 9, 1)], m(1), 4);
