@@ -22,15 +22,12 @@ const QUIET: u32 = 100;
 /// Two connected NICs, and what passes time: it sleeps, or does nothing where time is only the argument.
 pub type Pair = (Box<dyn Fabric>, Box<dyn Fabric>, Box<dyn FnMut(Nanos)>);
 
-/// Runs the whole body, on a fresh pair for each part. `slice` names all of a registered region.
+/// Runs the whole body, on a fresh pair for each part.
 ///
 /// # Panics
 /// When the fabric does not do what the trait says.
-pub fn fabric_conformance(
-    mut make: impl FnMut() -> Pair,
-    slice: impl Fn(&Arc<Region>, RegionId) -> RawSlice,
-) {
-    type Part = fn(&mut Rig<'_>);
+pub fn fabric_conformance(mut make: impl FnMut() -> Pair) {
+    type Part = fn(&mut Rig);
     let parts: [(&str, Part); 10] = [
         ("limits are kept", limits_are_kept),
         ("addresses are checked", addresses_are_checked),
@@ -45,8 +42,7 @@ pub fn fabric_conformance(
     ];
     for (name, part) in parts {
         let (a, b, advance) = make();
-        let mut rig =
-            Rig { a: Side::new(a), b: Side::new(b), advance, now: Nanos::ZERO, name, slice: &slice };
+        let mut rig = Rig { a: Side::new(a), b: Side::new(b), advance, now: Nanos::ZERO, name };
         part(&mut rig);
     }
 }
@@ -54,7 +50,8 @@ pub fn fabric_conformance(
 /// One NIC and all it reported.
 struct Side {
     fabric: Box<dyn Fabric>,
-    sent: Vec<(QueueSet, Channel, u64)>,
+    sent: Vec<(QueueSet, SlotGen, u64)>,
+    armed: Vec<(QueueSet, SlotGen, Grant)>,
     disarmed: Vec<(QueueSet, SlotGen)>,
     control: Vec<(QueueSet, Vec<u8>)>,
     completions: Vec<(Channel, CompletionRun)>,
@@ -62,14 +59,15 @@ struct Side {
 
 impl Side {
     fn new(fabric: Box<dyn Fabric>) -> Self {
-        Self { fabric, sent: vec![], disarmed: vec![], control: vec![], completions: vec![] }
+        Self { fabric, sent: vec![], armed: vec![], disarmed: vec![], control: vec![], completions: vec![] }
     }
 
     fn poll(&mut self, now: Nanos) {
-        let Self { fabric, sent, disarmed, control, completions } = self;
+        let Self { fabric, sent, armed, disarmed, control, completions } = self;
         for ch in (0..fabric.caps().channels).map(Channel) {
             fabric.poll(now, ch, &mut |e: Event<'_>| match e {
-                Event::Sent { q, channel, packets } => sent.push((q, channel, packets)),
+                Event::Sent { q, at, packets } => sent.push((q, at, packets)),
+                Event::Armed { q, at, grant } => armed.push((q, at, grant)),
                 Event::Disarmed { q, at } => disarmed.push((q, at)),
                 Event::Control { q, bytes } => control.push((q, bytes.to_vec())),
                 other => panic!("unexpected {other:?}"),
@@ -89,15 +87,13 @@ impl Side {
     }
 
     /// Memory that is registered, filled with `byte`.
-    fn memory(&mut self, len: usize, byte: u8, slice: Slice<'_>) -> Memory {
+    fn memory(&mut self, len: usize, byte: u8) -> Memory {
         let region = Region::map(len).expect("memory for the test");
         TestMemory(&region).fill(&vec![byte; len]);
         let id = self.fabric.register(&region).expect("register");
-        Memory { all: slice(&region, id), region, id }
+        Memory { all: region.slice(id), region, id }
     }
 }
-
-type Slice<'a> = &'a dyn Fn(&Arc<Region>, RegionId) -> RawSlice;
 
 struct Memory {
     region: Arc<Region>,
@@ -111,16 +107,15 @@ impl Memory {
     }
 }
 
-struct Rig<'a> {
+struct Rig {
     a: Side,
     b: Side,
     advance: Box<dyn FnMut(Nanos)>,
     now: Nanos,
     name: &'static str,
-    slice: Slice<'a>,
 }
 
-impl Rig<'_> {
+impl Rig {
     /// What every fabric can do, but for the payload.
     fn spec(&self) -> QueueSpec {
         let caps = self.a.fabric.caps();
@@ -163,6 +158,16 @@ impl Rig<'_> {
 
     fn quiet(&mut self) {
         (0..QUIET).for_each(|_| self.step());
+    }
+
+    /// Arms a slot at B and waits until its key works.
+    fn arm(&mut self, q: QueueSet, at: SlotGen, dst: RawSlice) -> Grant {
+        if let Some(grant) = self.b.fabric.arm(q, at, dst).expect("arm") {
+            return grant;
+        }
+        let found = |b: &Side| b.armed.iter().find(|a| (a.0, a.1) == (q, at)).map(|a| a.2);
+        self.until("Armed", |_, b| found(b).is_some());
+        found(&self.b).expect("just seen")
     }
 
     /// Posts from A, in as many calls as the fabric wants.
@@ -216,7 +221,7 @@ fn seen(side: &Side, q: QueueSet, at: SlotGen, layout: ImmLayout, packets: u32) 
     (count, user)
 }
 
-fn limits_are_kept(rig: &mut Rig<'_>) {
+fn limits_are_kept(rig: &mut Rig) {
     let (caps, good) = (rig.a.fabric.caps(), rig.spec());
     let slots = caps.slots.min(good.layout.max_slots());
     let mut refused: Vec<QueueSpec> = vec![
@@ -238,7 +243,7 @@ fn limits_are_kept(rig: &mut Rig<'_>) {
     rig.a.fabric.close(q);
 }
 
-fn addresses_are_checked(rig: &mut Rig<'_>) {
+fn addresses_are_checked(rig: &mut Rig) {
     let spec = rig.spec();
     let (qa, _) = rig.a.fabric.open(&spec).expect("open");
     let (qb, address) = rig.b.fabric.open(&spec).expect("open");
@@ -247,7 +252,7 @@ fn addresses_are_checked(rig: &mut Rig<'_>) {
         assert!(matches!(answer, Err(FabricError::Peer(_))), "{bad:?}: {answer:?}");
     }
     // Not connected: nothing is taken, and nobody is told.
-    let src = rig.a.memory(64, 1, rig.slice);
+    let src = rig.a.memory(64, 1);
     let run = whole(qa, message(&spec, 0), Grant::default(), src.all, &spec, 0);
     assert_eq!(rig.a.fabric.post(rig.now, Channel(0), &[run]), 0);
     assert!(!rig.a.fabric.control(rig.now, qa, b"nobody there"));
@@ -256,17 +261,17 @@ fn addresses_are_checked(rig: &mut Rig<'_>) {
     rig.a.fabric.connect(qa, &address).expect("the good address");
 }
 
-fn a_message_arrives(rig: &mut Rig<'_>) {
+fn a_message_arrives(rig: &mut Rig) {
     const USER: u32 = 0xdead_beef;
     let spec = rig.spec();
     let (qa, qb) = rig.connected();
     let len = spec.payload as usize * 70 + 13;
     // The receive is longer than the message: what is behind it stays as it was.
-    let (src, dst) = (rig.a.memory(len, 0, rig.slice), rig.b.memory(len + 5000, 0xee, rig.slice));
+    let (src, dst) = (rig.a.memory(len, 0), rig.b.memory(len + 5000, 0xee));
     let sent = pattern(len, 1);
     TestMemory(&src.region).fill(&sent);
     let at = message(&spec, 0);
-    let grant = rig.b.fabric.arm(qb, at, dst.all).expect("arm");
+    let grant = rig.arm(qb, at, dst.all);
     let run = whole(qa, at, grant, src.all, &spec, USER);
     rig.post(Channel(0), run);
     rig.until("Sent of every packet", |a, _| a.packets_sent(qa) == 71);
@@ -291,15 +296,14 @@ fn a_message_arrives(rig: &mut Rig<'_>) {
     rig.a.fabric.deregister(src.id);
 }
 
-fn every_channel_carries(rig: &mut Rig<'_>) {
+fn every_channel_carries(rig: &mut Rig) {
     let spec = rig.spec();
     let (qa, qb) = rig.connected();
     let (channels, each) = (usize::from(spec.channels), 3 * spec.payload as usize);
-    let (src, dst) =
-        (rig.a.memory(each * channels, 0, rig.slice), rig.b.memory(each * channels, 0, rig.slice));
+    let (src, dst) = (rig.a.memory(each * channels, 0), rig.b.memory(each * channels, 0));
     TestMemory(&src.region).fill(&pattern(each * channels, 2));
     let at = message(&spec, 1);
-    let grant = rig.b.fabric.arm(qb, at, dst.all).expect("arm");
+    let grant = rig.arm(qb, at, dst.all);
     for ch in 0..channels {
         let src = src.all.slice(ch * each, each);
         let run = WriteRun { first: 3 * ch as u32, ..whole(qa, at, grant, src, &spec, 0) };
@@ -313,33 +317,29 @@ fn every_channel_carries(rig: &mut Rig<'_>) {
         let channel_of = |o: u32| (o / 3) as u8;
         assert_eq!((channel_of(first), channel_of(first + run.packets - 1)), (*ch, *ch), "{run:?}");
     }
-    for ch in (0..spec.channels).map(Channel) {
-        let sent: u64 = rig.a.sent.iter().filter(|s| s.1 == ch).map(|s| s.2).sum();
-        assert_eq!(sent, 3, "{ch:?}");
-    }
 }
 
-fn an_armed_slot_refuses(rig: &mut Rig<'_>) {
+fn an_armed_slot_refuses(rig: &mut Rig) {
     let spec = rig.spec();
     let (_, qb) = rig.connected();
-    let dst = rig.b.memory(4096, 0, rig.slice);
+    let dst = rig.b.memory(4096, 0);
     let at = message(&spec, 0);
-    rig.b.fabric.arm(qb, at, dst.all).expect("arm");
+    rig.arm(qb, at, dst.all);
     assert!(rig.b.fabric.arm(qb, at, dst.all).is_err(), "armed twice");
     let twin = message(&spec, u64::from(spec.slots));
     assert!(rig.b.fabric.arm(qb, twin, dst.all).is_err(), "armed for the next generation too early");
     rig.b.fabric.disarm(qb, at);
     rig.until("Disarmed", |_, b| b.disarmed == [(qb, at)]);
-    rig.b.fabric.arm(qb, twin, dst.all).expect("arm after Disarmed");
+    rig.arm(qb, twin, dst.all);
 }
 
-fn a_disarm_is_confirmed_once(rig: &mut Rig<'_>) {
+fn a_disarm_is_confirmed_once(rig: &mut Rig) {
     let spec = rig.spec();
     let (_, qb) = rig.connected();
-    let dst = rig.b.memory(4096, 0, rig.slice);
+    let dst = rig.b.memory(4096, 0);
     let messages: Vec<SlotGen> = (0..u64::from(spec.slots)).map(|seq| message(&spec, seq)).collect();
     for at in &messages {
-        rig.b.fabric.arm(qb, *at, dst.all).expect("arm");
+        rig.arm(qb, *at, dst.all);
     }
     rig.quiet();
     assert!(rig.b.disarmed.is_empty(), "nothing was disarmed");
@@ -350,7 +350,7 @@ fn a_disarm_is_confirmed_once(rig: &mut Rig<'_>) {
     assert!(messages.iter().all(|at| rig.b.disarmed.contains(&(qb, *at))));
 }
 
-fn a_late_packet_is_reported_and_discarded(rig: &mut Rig<'_>) {
+fn a_late_packet_is_reported_and_discarded(rig: &mut Rig) {
     let spec = rig.spec();
     if spec.generations < 2 {
         // Each receive has a key of its own that dies with it, and with it the queue that uses it.
@@ -358,16 +358,15 @@ fn a_late_packet_is_reported_and_discarded(rig: &mut Rig<'_>) {
     }
     let (qa, qb) = rig.connected();
     let len = 4 * spec.payload as usize;
-    let (src, old, new) =
-        (rig.a.memory(len, 1, rig.slice), rig.b.memory(len, 2, rig.slice), rig.b.memory(len, 3, rig.slice));
+    let (src, old, new) = (rig.a.memory(len, 1), rig.b.memory(len, 2), rig.b.memory(len, 3));
     let (at, twin) = (message(&spec, 0), message(&spec, u64::from(spec.slots)));
-    let grant = rig.b.fabric.arm(qb, at, old.all).expect("arm");
+    let grant = rig.arm(qb, at, old.all);
     rig.b.fabric.disarm(qb, at);
     rig.until("Disarmed", |_, b| b.disarmed == [(qb, at)]);
     let late = whole(qa, at, grant, src.all, &spec, 0);
     rig.post(Channel(0), late);
     rig.until("completion of late packets", |_, b| b.packets_in(qb) >= 4);
-    let new_grant = rig.b.fabric.arm(qb, twin, new.all).expect("arm the next generation");
+    let new_grant = rig.arm(qb, twin, new.all);
     rig.post(Channel(0), late);
     rig.until("completion of packets of the old generation", |_, b| b.packets_in(qb) >= 8);
     rig.quiet();
@@ -381,7 +380,7 @@ fn a_late_packet_is_reported_and_discarded(rig: &mut Rig<'_>) {
     assert!(old.bytes().iter().all(|b| *b == 2));
 }
 
-fn control_passes_both_ways(rig: &mut Rig<'_>) {
+fn control_passes_both_ways(rig: &mut Rig) {
     let (qa, qb) = rig.connected();
     let (now, largest) = (rig.now, pattern(MAX_CONTROL, 3));
     assert!(!rig.a.fabric.control(now, qa, &[0; MAX_CONTROL + 1]), "longer than a datagram can be");
@@ -395,16 +394,16 @@ fn control_passes_both_ways(rig: &mut Rig<'_>) {
     assert_eq!((rig.a.packets_in(qa), rig.b.packets_in(qb)), (0, 0), "control is no data");
 }
 
-fn queue_sets_are_apart(rig: &mut Rig<'_>) {
+fn queue_sets_are_apart(rig: &mut Rig) {
     let spec = rig.spec();
     let (one, two) = (rig.connected(), rig.connected());
     assert!(one.0 != two.0 && one.1 != two.1);
     let len = 2 * spec.payload as usize;
     let at = message(&spec, 0);
-    let src = [rig.a.memory(len, 1, rig.slice), rig.a.memory(len, 2, rig.slice)];
-    let dst = [rig.b.memory(len, 0, rig.slice), rig.b.memory(len, 0, rig.slice)];
+    let src = [rig.a.memory(len, 1), rig.a.memory(len, 2)];
+    let dst = [rig.b.memory(len, 0), rig.b.memory(len, 0)];
     for (((qa, qb), src), dst) in [one, two].into_iter().zip(&src).zip(&dst) {
-        let grant = rig.b.fabric.arm(qb, at, dst.all).expect("arm");
+        let grant = rig.arm(qb, at, dst.all);
         rig.post(Channel(0), whole(qa, at, grant, src.all, &spec, 0));
         let now = rig.now;
         assert!(rig.a.fabric.control(now, qa, &src.bytes()[..1]));
@@ -415,13 +414,13 @@ fn queue_sets_are_apart(rig: &mut Rig<'_>) {
     assert!(rig.b.control.contains(&(one.1, vec![1])) && rig.b.control.contains(&(two.1, vec![2])));
 }
 
-fn closed_queues_are_silent(rig: &mut Rig<'_>) {
+fn closed_queues_are_silent(rig: &mut Rig) {
     let spec = rig.spec();
     let (qa, qb) = rig.connected();
     let len = 8 * spec.payload as usize;
-    let (src, dst) = (rig.a.memory(len, 1, rig.slice), rig.b.memory(len, 2, rig.slice));
+    let (src, dst) = (rig.a.memory(len, 1), rig.b.memory(len, 2));
     let at = message(&spec, 0);
-    let grant = rig.b.fabric.arm(qb, at, dst.all).expect("arm");
+    let grant = rig.arm(qb, at, dst.all);
     rig.post(Channel(0), whole(qa, at, grant, src.all, &spec, 0));
     let now = rig.now;
     assert!(rig.a.fabric.control(now, qa, b"on its way"));

@@ -19,6 +19,7 @@
 // One file of the simulated fabric writes into user memory.
 #![deny(unsafe_code)]
 
+pub mod conformance;
 pub mod link;
 pub mod loss;
 pub mod pair;
@@ -31,7 +32,7 @@ pub mod wire;
 
 pub use link::{Counters, Delivery, DeliveryKind, Link, LinkSpec};
 pub use loss::{LossError, LossModel, LossSpec};
-pub use sim::{SimConfig, SimFabric, SimNet};
 pub use pair::{Pair, PairConfig, QpPair};
+pub use sim::{SimConfig, SimFabric, SimNet};
 pub use spec::{PathSpec, SpecError};
 pub use trial::Trial;

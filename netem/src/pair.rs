@@ -141,7 +141,6 @@ impl QpPair {
 
 /// Settings of a [`Pair`].
 #[derive(Clone, Default)]
-#[non_exhaustive]
 pub struct PairConfig {
     /// The net.
     pub sim: SimConfig,

@@ -8,6 +8,7 @@ use crate::rng::derive_seed;
 use crate::sim::{Direction, NicCounters, SimConfig, SimPath};
 use crate::spec::PathSpec;
 use sdr_sdk::connection::ConnectionConfig;
+use sdr_sdk::context::{ContextConfig, QpConfig};
 use sdr_sdk::imm::ImmLayout;
 use sdr_sdk::reliability::Scheme;
 use sdr_sdk::types::Nanos;
@@ -91,7 +92,9 @@ pub enum TrialError {
     #[error("the path has no rate; give one, such as rate=400Gbit")]
     NoRate,
     /// The message does not fit a queue pair of this packet size.
-    #[error("{bytes} bytes in packets of {payload} bytes: a message has 1 to {max} bytes; choose a larger packet")]
+    #[error(
+        "{bytes} bytes in packets of {payload} bytes: a message has 1 to {max} bytes; choose a larger packet"
+    )]
     Size {
         /// Asked for.
         bytes: u64,
@@ -150,23 +153,25 @@ impl Trial {
         self.check()?;
         let seed = self.seed(i);
         let rate = self.path.rate.ok_or(TrialError::NoRate)?.bits_per_second();
-        let mut config = PairConfig::default();
-        config.sim = SimConfig {
-            path: SimPath::Path(PathSpec { seed, ..self.path.clone() }),
-            channels: 1,
-            max_payload: self.payload,
-            payload_copy: false,
-            exact_counts: false,
-            ..SimConfig::default()
+        let connection = ConnectionConfig::default()
+            .scheme(self.scheme.clone())
+            .rate(rate)
+            .per_chunk(self.per_chunk)
+            // What a long link with heavy loss needs.
+            .progress_deadline(self.path.rtt().mul_div(200, 1).max(Nanos::from_secs(60)));
+        let config = PairConfig {
+            sim: SimConfig {
+                path: SimPath::Path(PathSpec { seed, ..self.path.clone() }),
+                channels: 1,
+                max_payload: self.payload,
+                payload_copy: false,
+                exact_counts: false,
+                ..SimConfig::default()
+            },
+            context: ContextConfig::default().initial_rtt(self.path.rtt()),
+            qp: QpConfig::default().layout(ImmLayout::L8_22_2),
+            connection,
         };
-        config.qp.layout = ImmLayout::L8_22_2;
-        config.context.initial_rtt = self.path.rtt();
-        config.connection = ConnectionConfig::default();
-        config.connection.scheme = self.scheme.clone();
-        config.connection.rate = Some(rate);
-        config.connection.per_chunk = self.per_chunk;
-        // What a long link with heavy loss needs.
-        config.connection.progress_deadline = self.path.rtt().mul_div(200, 1).max(Nanos::from_secs(60));
         let mut pair = Pair::new(config)?;
         let memory = |e: sdr_sdk::context::RegisterError| TrialError::Memory(e.to_string());
         let len = self.bytes as usize;
@@ -180,7 +185,8 @@ impl Trial {
         let start = pair.now();
         let mut send = pair.connections[0].send(src, None);
         pair.touch();
-        let limit = start + rtt.mul_div(1_000, 1) + self.lower_bound()?.mul_div(1_000, 1) + Nanos::from_secs(3_600);
+        let limit =
+            start + rtt.mul_div(1_000, 1) + self.lower_bound()?.mul_div(1_000, 1) + Nanos::from_secs(3_600);
         let failed = |why: String| TrialError::Failed { seed, why };
         let delivered = pair
             .run(limit, |_| send.try_take())
@@ -211,7 +217,12 @@ impl Trial {
     ///
     /// # Errors
     /// The first sample's that failed.
-    pub fn run(&self, n: u64, threads: usize, progress: &(dyn Fn(u64) + Sync)) -> Result<Vec<Sample>, TrialError> {
+    pub fn run(
+        &self,
+        n: u64,
+        threads: usize,
+        progress: &(dyn Fn(u64) + Sync),
+    ) -> Result<Vec<Sample>, TrialError> {
         self.check()?;
         let (next, done) = (AtomicU64::new(0), AtomicU64::new(0));
         let work = || {

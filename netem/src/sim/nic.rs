@@ -44,30 +44,24 @@ pub struct NicCounters {
     pub control_delivered: u64,
 }
 
-/// A queue set in a net; `epoch` tells apart those that had the same number.
+/// A queue set in a net.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct QueueRef {
     pub(super) nic: u16,
     pub(super) q: u32,
-    pub(super) epoch: u32,
 }
 
 impl QueueRef {
     pub(super) fn to_bytes(self) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(10);
+        let mut bytes = Vec::with_capacity(6);
         bytes.extend(self.nic.to_be_bytes());
         bytes.extend(self.q.to_be_bytes());
-        bytes.extend(self.epoch.to_be_bytes());
         bytes
     }
 
     pub(super) fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        let &[n0, n1, q0, q1, q2, q3, e0, e1, e2, e3] = bytes else { return None };
-        Some(Self {
-            nic: u16::from_be_bytes([n0, n1]),
-            q: u32::from_be_bytes([q0, q1, q2, q3]),
-            epoch: u32::from_be_bytes([e0, e1, e2, e3]),
-        })
+        let &[n0, n1, q0, q1, q2, q3] = bytes else { return None };
+        Some(Self { nic: u16::from_be_bytes([n0, n1]), q: u32::from_be_bytes([q0, q1, q2, q3]) })
     }
 }
 
@@ -86,12 +80,6 @@ pub(super) struct Queue {
     pub(super) posted: u64,
     /// Control datagrams that have not left the wire.
     pub(super) control_posted: u32,
-}
-
-#[derive(Default)]
-struct QueueSlot {
-    epoch: u32,
-    queue: Option<Queue>,
 }
 
 /// Back-to-back packets of one message that arrive together.
@@ -143,7 +131,8 @@ struct Registered {
 
 pub(super) struct Nic {
     id: u16,
-    queues: Vec<QueueSlot>,
+    /// By number; none once closed, and a number is not given twice.
+    queues: Vec<Option<Queue>>,
     regions: Vec<Option<Registered>>,
     pub(super) arrivals: EventQueue<Arrival>,
     pub(super) local: EventQueue<Local>,
@@ -180,37 +169,31 @@ impl Nic {
 
     pub(super) fn open(&mut self, spec: &QueueSpec, config: &SimConfig) -> Result<QueueRef, FabricError> {
         check_spec(spec, config)?;
-        // A number is not given twice.
-        let n = self.queues.len();
-        self.queues.push(QueueSlot::default());
-        let slot = &mut self.queues[n];
-        slot.epoch += 1;
-        slot.queue = Some(Queue {
+        let q = self.queues.len() as u32;
+        self.queues.push(Some(Queue {
             spec: *spec,
             peer: None,
             keys: (0..spec.slots).map(|_| None).collect(),
             posted: 0,
             control_posted: 0,
-        });
-        Ok(QueueRef { nic: self.id, q: n as u32, epoch: slot.epoch })
+        }));
+        Ok(QueueRef { nic: self.id, q })
     }
 
     /// An open queue set and its name.
     pub(super) fn named(&mut self, q: QueueSet) -> Option<(QueueRef, &mut Queue)> {
         let nic = self.id;
-        let slot = self.queues.get_mut(q.0 as usize)?;
-        let epoch = slot.epoch;
-        slot.queue.as_mut().map(|queue| (QueueRef { nic, q: q.0, epoch }, queue))
+        let queue = self.queues.get_mut(q.0 as usize)?.as_mut()?;
+        Some((QueueRef { nic, q: q.0 }, queue))
     }
 
     /// The queue set that `of` names, unless it is closed.
     pub(super) fn queue(&mut self, of: QueueRef) -> Option<&mut Queue> {
-        let slot = self.queues.get_mut(of.q as usize)?;
-        slot.queue.as_mut().filter(|_| slot.epoch == of.epoch)
+        self.queues.get_mut(of.q as usize)?.as_mut()
     }
 
     pub(super) fn close(&mut self, q: QueueSet) {
-        let Some(queue) = self.queues.get_mut(q.0 as usize).and_then(|s| s.queue.take()) else { return };
+        let Some(queue) = self.queues.get_mut(q.0 as usize).and_then(Option::take) else { return };
         self.posted -= queue.posted;
         self.control_posted -= queue.control_posted;
         self.completions.iter_mut().for_each(|ch| ch.retain(|run| run.q != q));
@@ -230,8 +213,7 @@ impl Nic {
     }
 
     pub(super) fn deregister(&mut self, region: RegionId) {
-        let mut keys =
-            self.queues.iter().filter_map(|s| s.queue.as_ref()).flat_map(|q| q.keys.iter().flatten());
+        let mut keys = self.queues.iter().flatten().flat_map(|q| q.keys.iter().flatten());
         let armed = keys.any(|k| k.dst.range().region() == region);
         assert!(!armed, "{region:?} is deregistered with a receive armed in it");
         if let Some(entry) = self.regions.get_mut(region.0 as usize) {
@@ -246,7 +228,12 @@ impl Nic {
         at >= r.base && at - r.base <= r.len && memory.len() <= r.len - (at - r.base)
     }
 
-    pub(super) fn arm(&mut self, q: QueueSet, at: SlotGen, dst: RawSlice) -> Result<Option<Grant>, FabricError> {
+    pub(super) fn arm(
+        &mut self,
+        q: QueueSet,
+        at: SlotGen,
+        dst: RawSlice,
+    ) -> Result<Option<Grant>, FabricError> {
         if !self.is_registered(dst) {
             return Err(FabricError::Provider { operation: "arm with memory not registered", code: INVALID });
         }
@@ -299,7 +286,7 @@ impl Nic {
 
     /// Places what has a key for it and reports what came in. `bytes` is the payload, unless payloads are not carried.
     pub(super) fn place(&mut self, q: QueueSet, d: Data, bytes: Option<&[u8]>) {
-        let Some(queue) = self.queues.get_mut(q.0 as usize).and_then(|s| s.queue.as_mut()) else {
+        let Some(queue) = self.queues.get_mut(q.0 as usize).and_then(Option::as_mut) else {
             self.counters.vanished += u64::from(d.packets);
             return;
         };
@@ -393,8 +380,8 @@ mod tests {
         }
 
         #[test]
-        fn addresses_survive_the_exchange(nic: u16, q: u32, epoch: u32) {
-            let name = QueueRef { nic, q, epoch };
+        fn addresses_survive_the_exchange(nic: u16, q: u32) {
+            let name = QueueRef { nic, q };
             prop_assert_eq!(QueueRef::from_bytes(&name.to_bytes()), Some(name));
         }
     }

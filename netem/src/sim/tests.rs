@@ -12,7 +12,6 @@ use crate::loss::LossSpec;
 
 mod faults;
 mod keys;
-mod slice;
 mod speed;
 
 const P: u32 = 256;
@@ -21,7 +20,7 @@ const CH: Channel = Channel(0);
 /// What came out of polls, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Seen {
-    Sent(QueueSet, Channel, u64),
+    Sent(QueueSet, SlotGen, u64),
     Disarmed(QueueSet, SlotGen),
     Control(QueueSet, Vec<u8>),
     Run(Channel, CompletionRun),
@@ -36,7 +35,7 @@ impl Memory {
     fn new(fabric: &mut SimFabric, bytes: &[u8]) -> Self {
         let region = Region::map(bytes.len()).unwrap();
         TestMemory(&region).fill(bytes);
-        let all = slice::whole(&region, fabric.register(&region).unwrap());
+        let all = region.slice(fabric.register(&region).unwrap());
         Self { region, all }
     }
 
@@ -108,7 +107,11 @@ fn config(path: &str) -> SimConfig {
 }
 
 fn connect(a: &mut SimFabric, b: &mut SimFabric) -> (QueueSet, QueueSet) {
-    let ((qa, address_a), (qb, address_b)) = (a.open(&SPEC).unwrap(), b.open(&SPEC).unwrap());
+    connect_as(&SPEC, a, b)
+}
+
+fn connect_as(spec: &QueueSpec, a: &mut SimFabric, b: &mut SimFabric) -> (QueueSet, QueueSet) {
+    let ((qa, address_a), (qb, address_b)) = (a.open(spec).unwrap(), b.open(spec).unwrap());
     a.connect(qa, &address_b).unwrap();
     b.connect(qb, &address_a).unwrap();
     (qa, qb)
@@ -128,7 +131,7 @@ fn poll(fabric: &mut SimFabric, now: Nanos) -> Vec<Seen> {
     let mut seen = Vec::new();
     for ch in (0..4).map(Channel) {
         fabric.poll(now, ch, &mut |e: Event<'_>| match e {
-            Event::Sent { q, channel, packets } => seen.push(Seen::Sent(q, channel, packets)),
+            Event::Sent { q, at, packets } => seen.push(Seen::Sent(q, at, packets)),
             Event::Disarmed { q, at } => seen.push(Seen::Disarmed(q, at)),
             Event::Control { q, bytes } => seen.push(Seen::Control(q, bytes.to_vec())),
             other => panic!("unexpected {other:?}"),
@@ -158,7 +161,7 @@ fn conforms(config: &SimConfig) {
         let (_, a, b) = SimNet::pair(config.clone()).unwrap();
         (Box::new(a), Box::new(b), Box::new(|_| {}))
     };
-    fabric_conformance(make, slice::whole);
+    fabric_conformance(make);
 }
 
 #[test]
@@ -208,8 +211,8 @@ fn events_come_in_order_of_arrival_and_not_before() {
 
     assert_eq!(rig.a.wake_at(), Some(Nanos(2 * 2048)));
     assert_eq!(rig.a_sees(2 * 2048 - 1), []);
-    assert_eq!(rig.a_sees(2 * 2048), [Seen::Sent(qa, CH, 2)]);
-    assert_eq!(rig.a_sees(4 * 2048), [Seen::Sent(qa, CH, 1)]);
+    assert_eq!(rig.a_sees(2 * 2048), [Seen::Sent(qa, message(1), 2)]);
+    assert_eq!(rig.a_sees(4 * 2048), [Seen::Sent(qa, message(2), 1)]);
     rig.assert_empty();
 }
 
@@ -246,10 +249,7 @@ fn without_payload_no_memory_is_touched() {
     // 64 MiB that would be committed if they were read.
     let len = SPEC.layout.max_packets() as usize * P as usize;
     let (src, dst) = (Region::map(len).unwrap(), Region::map(len).unwrap());
-    let (src, into) = (
-        slice::whole(&src, rig.a.register(&src).unwrap()),
-        slice::whole(&dst, rig.b.register(&dst).unwrap()),
-    );
+    let (src, into) = (src.slice(rig.a.register(&src).unwrap()), dst.slice(rig.b.register(&dst).unwrap()));
     rig.arm(0, into);
     let packets = SPEC.layout.max_packets();
     assert_eq!(rig.post(0, CH, 0, 0, src), u64::from(packets));
@@ -267,9 +267,9 @@ fn a_full_send_queue_takes_what_fits_until_the_wire_is_free() {
     let qa = rig.qa;
     assert_eq!(rig.post(0, CH, 0, 0, src.all), 3, "the front of the run");
     assert_eq!(rig.post(0, Channel(1), 0, 3, src.all.slice(768, 511)), 0, "the limit is the NIC's");
-    assert_eq!(rig.a_sees(3 * 2048), [Seen::Sent(qa, CH, 3)]);
+    assert_eq!(rig.a_sees(3 * 2048), [Seen::Sent(qa, message(0), 3)]);
     assert_eq!(rig.post(3 * 2048, CH, 0, 3, src.all.slice(768, 511)), 2);
-    assert_eq!(rig.a_sees(10 * 2048), [Seen::Sent(qa, CH, 2)]);
+    assert_eq!(rig.a_sees(10 * 2048), [Seen::Sent(qa, message(0), 2)]);
     rig.b_sees(10 * 2048);
     assert!(dst.bytes()[..1279] == pattern(1279, 1));
 
@@ -280,21 +280,15 @@ fn a_full_send_queue_takes_what_fits_until_the_wire_is_free() {
 }
 
 #[test]
-fn sent_is_reported_on_its_channel_in_order() {
+fn sent_is_reported_by_message() {
     let mut rig = Rig::path("rate=1Gbit");
     let src = Memory::new(&mut rig.a, &[1; 3 * P as usize]);
     let (qa, one) = (rig.qa, src.all.slice(0, 256));
     rig.post(0, Channel(1), 0, 0, src.all);
     rig.post(0, Channel(0), 1, 0, one);
     rig.post(0, Channel(1), 2, 0, one);
-    let mut seen = Vec::new();
-    rig.a.poll(Nanos(1_000_000), Channel(1), &mut |e: Event<'_>| {
-        let Event::Sent { packets, .. } = e else { panic!("{e:?}") };
-        seen.push(packets);
-    });
-    assert_eq!(seen, [4]);
-    assert_eq!(rig.a.wake_at(), Some(Nanos(1_000_000)), "channel 0 has something to say");
-    assert_eq!(rig.a_sees(1_000_000), [Seen::Sent(qa, CH, 1)]);
+    let sent = |seq, packets| Seen::Sent(qa, message(seq), packets);
+    assert_eq!(rig.a_sees(1_000_000), [sent(0, 3), sent(1, 1), sent(2, 1)]);
     assert_eq!(rig.a.wake_at(), None);
 }
 

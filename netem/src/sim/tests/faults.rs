@@ -98,7 +98,7 @@ fn verdicts_hold_for_data_and_control() {
         let dropped = u64::from(verdict == Verdict::Drop);
         assert_eq!((a.sent, a.lost, a.control_sent, a.control_lost), (1, dropped, 1, dropped), "{verdict:?}");
         assert_eq!(b.corrupt, if verdict == Verdict::Corrupt { 2 } else { 0 });
-        assert_eq!(rig.a_sees(200), [Seen::Sent(qa, CH, 1)], "{verdict:?}");
+        assert_eq!(rig.a_sees(200), [Seen::Sent(qa, message(0), 1)], "{verdict:?}");
         rig.assert_empty();
 
         rig.net.untap(Direction::A_TO_B);
