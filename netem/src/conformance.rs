@@ -6,7 +6,9 @@
 use std::sync::Arc;
 
 use sdr_sdk::ImmLayout;
-use sdr_sdk::fabric::{CompletionRun, Event, Fabric, FabricError, Grant, MAX_CONTROL, QueueSpec, WriteRun};
+use sdr_sdk::fabric::{
+    CompletionRun, Event, Fabric, FabricError, Grant, MAX_CONTROL, Opened, QueueSpec, WriteRun,
+};
 use sdr_sdk::memory::{RawSlice, Region, RegionId};
 use sdr_sdk::types::{Channel, Generation, MessageId, Nanos, PacketOffset, QueueSet, Seq, SlotGen};
 
@@ -132,11 +134,10 @@ impl Rig {
     /// A connected queue set on each side.
     fn connected(&mut self) -> (QueueSet, QueueSet) {
         let spec = self.spec();
-        let (qa, address_a) = self.a.fabric.open(&spec).expect("open");
-        let (qb, address_b) = self.b.fabric.open(&spec).expect("open");
-        self.a.fabric.connect(qa, &address_b).expect("connect");
-        self.b.fabric.connect(qb, &address_a).expect("connect");
-        (qa, qb)
+        let (a, b) = (self.a.fabric.open(&spec).expect("open"), self.b.fabric.open(&spec).expect("open"));
+        self.a.fabric.connect(a.q, &b.address).expect("connect");
+        self.b.fabric.connect(b.q, &a.address).expect("connect");
+        (a.q, b.q)
     }
 
     fn step(&mut self) {
@@ -239,14 +240,14 @@ fn limits_are_kept(rig: &mut Rig) {
         assert!(matches!(answer, Err(FabricError::Limit { .. })), "{spec:?}: {answer:?}");
     }
     let most = QueueSpec { channels: caps.channels, slots, payload: caps.max_payload, ..good };
-    let (q, _) = rig.a.fabric.open(&most).expect("everything that the caps promise");
+    let q = rig.a.fabric.open(&most).expect("everything that the caps promise").q;
     rig.a.fabric.close(q);
 }
 
 fn addresses_are_checked(rig: &mut Rig) {
     let spec = rig.spec();
-    let (qa, _) = rig.a.fabric.open(&spec).expect("open");
-    let (qb, address) = rig.b.fabric.open(&spec).expect("open");
+    let qa = rig.a.fabric.open(&spec).expect("open").q;
+    let Opened { q: qb, address, .. } = rig.b.fabric.open(&spec).expect("open");
     for bad in [&[][..], &[0xff], &address[..address.len() - 1]] {
         let answer = rig.a.fabric.connect(qa, bad);
         assert!(matches!(answer, Err(FabricError::Peer(_))), "{bad:?}: {answer:?}");

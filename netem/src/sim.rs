@@ -23,7 +23,8 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use sdr_sdk::fabric::{
-    Caps, CompletionModel, CompletionRun, Event, EventSink, Fabric, FabricError, Grant, QueueSpec, WriteRun,
+    Caps, CompletionModel, CompletionRun, Event, EventSink, Fabric, FabricError, Grant, Opened, QueueSpec,
+    WriteRun,
 };
 use sdr_sdk::memory::{RawSlice, Region, RegionId};
 use sdr_sdk::types::{Channel, Nanos, QueueSet, SlotGen};
@@ -339,9 +340,9 @@ unsafe impl Fabric for SimFabric {
         CompletionModel::Batch
     }
 
-    fn open(&mut self, spec: &QueueSpec) -> Result<(QueueSet, Vec<u8>), FabricError> {
+    fn open(&mut self, spec: &QueueSpec) -> Result<Opened, FabricError> {
         let name = self.with_nic(|nic, config| nic.open(spec, config))?;
-        Ok((QueueSet(name.q), name.to_bytes()))
+        Ok(Opened { q: QueueSet(name.q), address: name.to_bytes(), queues: Vec::new() })
     }
 
     fn connect(&mut self, q: QueueSet, peer: &[u8]) -> Result<(), FabricError> {

@@ -5,7 +5,7 @@
 //! it, because the context closes queues before it lets go of buffers.
 
 use crate::engine::{CompletionEngine, EngineCounters, EngineError};
-use crate::fabric::{Event, Fabric, FabricError, QueueSpec};
+use crate::fabric::{Event, Fabric, FabricError, Opened, QueueSpec};
 use crate::imm::ImmLayout;
 use crate::memory::{MemoryError, RecvBuf, Region, RegionId};
 use crate::qp::core::{QpCore, Timing};
@@ -168,15 +168,29 @@ pub(crate) type Parts<'a> =
     (&'a mut QpCore, &'a mut (dyn Fabric + 'static), &'a mut (dyn CompletionEngine + 'static));
 
 pub(crate) struct Core {
-    pub(crate) fabric: Box<dyn Fabric>,
+    // Before the fabric, whose rings it may have mapped: fields are dropped in order.
     pub(crate) engine: Box<dyn CompletionEngine>,
+    pub(crate) fabric: Box<dyn Fabric>,
     config: ContextConfig,
     qps: Vec<Option<QpCore>>,
     by_queue: HashMap<QueueSet, QpId>,
     regions: Vec<(Arc<Region>, RegionId)>,
     now: Nanos,
+    /// Passes over fabric and engine so far.
+    pass: u64,
+    /// A pass in which the fabric came up empty, until the engine has recorded what was there then.
+    dry: Option<(u64, Nanos)>,
     /// Tells contexts apart: region numbers mean nothing to another one.
     number: u64,
+}
+
+/// What one pass over fabric and engine came to.
+struct Pass {
+    /// The fabric stopped at its bound.
+    more: bool,
+    /// Everything that had come in by then is recorded: slots that were closed long enough before are free.
+    drain: Option<Nanos>,
+    wake_at: Option<Nanos>,
 }
 
 impl Drop for Core {
@@ -216,9 +230,10 @@ impl Core {
         self.engine.close(qp.q);
     }
 
-    /// True when nothing waits in fabric or engine that came before this pass.
-    fn poll(&mut self, now: Nanos, wakers: &mut Vec<Waker>) -> bool {
+    fn poll(&mut self, now: Nanos, wakers: &mut Vec<Waker>) -> Pass {
         self.now = self.now.max(now);
+        self.pass += 1;
+        let pass = self.pass;
         let Self { fabric, engine, qps, by_queue, .. } = self;
         let qp_of =
             |qps: &mut Vec<Option<QpCore>>, q| by_queue.get(&q).copied().filter(|&id| qps[id].is_some());
@@ -250,17 +265,25 @@ impl Core {
                         qp.link.close(crate::qp::Closed::Queue(code));
                     }
                 }
-                Event::Retired { .. } => {}
+                Event::Retired { .. } | Event::EngineFailed { .. } => {}
             });
         }
-        more |= engine.poll(now, &mut **fabric, &mut |e: Event<'_>| {
-            if let Event::Retired { q, at } = e
-                && let Some(qp) = qp_of(qps, q).and_then(|id| qps[id].as_mut())
-            {
-                qp.recv.on_retired(at, wakers);
+        let polled = engine.poll(pass, now, &mut **fabric, &mut |e: Event<'_>| match e {
+            Event::Retired { q, at } => {
+                if let Some(qp) = qp_of(qps, q).and_then(|id| qps[id].as_mut()) {
+                    qp.recv.on_retired(at, wakers);
+                }
             }
+            Event::EngineFailed { code } => {
+                qps.iter_mut().flatten().for_each(|qp| qp.link.close(crate::qp::Closed::Engine(code)));
+            }
+            _ => {}
         });
-        !more
+        if !more {
+            self.dry.get_or_insert((pass, now));
+        }
+        let drain = self.dry.take_if(|d| d.0 <= polled.recorded).map(|d| d.1);
+        Pass { more, drain, wake_at: polled.wake_at }
     }
 
     /// Regions that no buffer refers to any more go back to the system.
@@ -291,11 +314,11 @@ impl Context {
     /// Binds a fabric and an engine that can consume its completions.
     pub fn open(
         fabric: Box<dyn Fabric>,
-        engine: Box<dyn CompletionEngine>,
+        mut engine: Box<dyn CompletionEngine>,
         config: ContextConfig,
     ) -> Result<Self, OpenError> {
         for ch in 0..fabric.caps().channels {
-            engine.accepts(&fabric.completions(Channel(ch)))?;
+            engine.attach(Channel(ch), &fabric.completions(Channel(ch)))?;
         }
         let core = Core {
             fabric,
@@ -305,6 +328,8 @@ impl Context {
             by_queue: HashMap::new(),
             regions: Vec::new(),
             now: Nanos::ZERO,
+            pass: 0,
+            dry: None,
             number: CONTEXTS.fetch_add(1, Ordering::Relaxed),
         };
         Ok(Self { core: Arc::new(Mutex::new(core)) })
@@ -347,8 +372,8 @@ impl Context {
         let mut core = self.lock();
         let caps = core.fabric.caps();
         let spec = queue_spec(config, &caps)?;
-        let (q, address) = core.fabric.open(&spec)?;
-        if let Err(e) = core.engine.open(q, &spec, config.recv_first) {
+        let Opened { q, address, queues } = core.fabric.open(&spec)?;
+        if let Err(e) = core.engine.open(q, &spec, &queues, config.recv_first) {
             core.fabric.close(q);
             return Err(e.into());
         }
@@ -377,12 +402,13 @@ impl Context {
         let mut wakers = Vec::new();
         let wake_at = {
             let mut core = self.lock();
-            let dry = core.poll(now, &mut wakers);
+            let pass = core.poll(now, &mut wakers);
             let Core { fabric, engine, qps, .. } = &mut *core;
-            let mut wake_at = if dry { fabric.wake_at() } else { Some(now) };
+            let mut wake_at = if pass.more { Some(now) } else { fabric.wake_at() };
+            wake_at = [wake_at, pass.wake_at].into_iter().flatten().min();
             for qp in qps.iter_mut().flatten().filter(|qp| qp.connected) {
-                if dry {
-                    qp.drain(now, &**engine);
+                if let Some(at) = pass.drain {
+                    qp.drain(at, &**engine);
                 }
                 qp.flush(now, &mut **fabric, &mut wakers);
                 wake_at = [wake_at, qp.wake_at(now)].into_iter().flatten().min();

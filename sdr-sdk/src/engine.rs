@@ -10,7 +10,7 @@ pub mod host;
 pub mod table;
 
 use crate::bitmap::{HostBitmap, Shape};
-use crate::fabric::{CompletionModel, EventSink, Fabric, QueueSpec};
+use crate::fabric::{CompletionModel, EventSink, Fabric, QueueNumber, QueueSpec};
 use crate::types::{Channel, ChunkIndex, Generation, Nanos, PacketOffset, QueueSet, Seq, SlotGen};
 use std::sync::Arc;
 
@@ -63,6 +63,15 @@ pub struct EngineCounters {
     pub out_of_range: u64,
 }
 
+/// What a poll of the engine came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Polled {
+    /// Newest pass for which everything that was there for the engine when it was polled has been recorded.
+    pub recorded: u64,
+    /// When to poll again without outside input.
+    pub wake_at: Option<Nanos>,
+}
+
 /// Turns completions into bitmaps.
 ///
 /// # Safety
@@ -71,11 +80,18 @@ pub struct EngineCounters {
 ///
 /// [`Event::Retired`]: crate::fabric::Event::Retired
 pub unsafe trait CompletionEngine: Send {
-    /// Whether it can consume what the fabric produces.
-    fn accepts(&self, m: &CompletionModel<'_>) -> Result<(), EngineError>;
+    /// Starts to consume the completions of `ch`; once a channel, before any `open`. A ring stays mapped until the engine
+    /// is dropped.
+    fn attach(&mut self, ch: Channel, m: &CompletionModel<'_>) -> Result<(), EngineError>;
 
-    /// Prepares the slots of a queue pair; `first` is its first message.
-    fn open(&mut self, q: QueueSet, spec: &QueueSpec, first: Seq) -> Result<(), EngineError>;
+    /// Prepares the slots of a queue pair; `queues` is how completion entries name its queues, `first` its first message.
+    fn open(
+        &mut self,
+        q: QueueSet,
+        spec: &QueueSpec,
+        queues: &[QueueNumber],
+        first: Seq,
+    ) -> Result<(), EngineError>;
 
     /// Forgets a queue pair, after its fabric queues were closed. What workers may still touch is freed later.
     fn close(&mut self, q: QueueSet);
@@ -86,9 +102,9 @@ pub unsafe trait CompletionEngine: Send {
     /// Closes the slot; answered by [`Event::Retired`](crate::fabric::Event::Retired) after every worker's batch boundary.
     fn retire(&mut self, q: QueueSet, at: SlotGen);
 
-    /// Makes progress: takes completions from `f` (or a ring), sets bits, reports retirements.
-    /// True when it stopped at its bound, so that completions may still wait.
-    fn poll(&mut self, now: Nanos, f: &mut dyn Fabric, out: &mut dyn EventSink) -> bool;
+    /// Makes progress: takes completions from `f` (or a ring), sets bits, reports retirements. `pass` grows with each call;
+    /// an engine that works elsewhere says later that it has recorded all that was there at a pass.
+    fn poll(&mut self, pass: u64, now: Nanos, f: &mut dyn Fabric, out: &mut dyn EventSink) -> Polled;
 
     /// Per-packet state of one chunk of an armed slot, bit i = packet i of the chunk. May cost a round trip to a device.
     fn packets(&self, q: QueueSet, at: SlotGen, c: ChunkIndex) -> u64;

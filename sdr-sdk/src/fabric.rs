@@ -66,7 +66,46 @@ pub enum CompletionModel<'a> {
     /// [`Fabric::take_completions`] hands them over in runs.
     Batch,
     /// 64-byte completion entries in shared memory; the engine advances the consumer index itself.
-    Cqe64Ring(&'a [u8]),
+    Cqe64Ring(RingMemory<'a>),
+}
+
+/// Memory that another process or a device writes: an address here, and how somebody else gets at it. No reference.
+#[derive(Clone, Copy, Debug)]
+pub struct RingMemory<'a> {
+    /// First byte of the mapping, in this process.
+    pub base: std::ptr::NonNull<u8>,
+    /// Bytes of the mapping.
+    pub len: usize,
+    /// What a second process maps; none where only a device does.
+    pub fd: Option<BorrowedFd<'a>>,
+    /// First entry, from `base`.
+    pub entries: usize,
+    /// Number of entries as a power of two.
+    pub log_entries: u8,
+    /// Consumer index, big-endian 32 bit, from `base`; written by the engine.
+    pub consumer: usize,
+}
+
+/// One queue as completion entries name it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QueueNumber {
+    /// 24 bits.
+    pub number: u32,
+    /// Its channel.
+    pub channel: Channel,
+    /// Its generation.
+    pub generation: Generation,
+}
+
+/// What [`Fabric::open`] made.
+#[derive(Clone, Debug)]
+pub struct Opened {
+    /// Queues.
+    pub q: QueueSet,
+    /// Their address, opaque to everyone but the same kind of fabric.
+    pub address: Vec<u8>,
+    /// How completion entries name them; empty with [`CompletionModel::Batch`].
+    pub queues: Vec<QueueNumber>,
 }
 
 /// What the peer needs to write into an armed slot; travels in the CTS. Zero where the fabric derives it.
@@ -150,6 +189,11 @@ pub enum Event<'a> {
         /// What was retired.
         at: SlotGen,
     },
+    /// The engine's workers are gone or make no progress.
+    EngineFailed {
+        /// Engine's code.
+        code: u32,
+    },
     /// A control datagram, integrity already verified by the fabric.
     Control {
         /// Queues it was sent to.
@@ -225,7 +269,7 @@ pub unsafe trait Fabric: Send {
 
     /// Creates the queues of a queue pair. The bytes are its address, opaque to everyone but the same kind of fabric.
     /// A `QueueSet` is never given twice by one fabric, so that what is left of a closed one names nothing.
-    fn open(&mut self, spec: &QueueSpec) -> Result<(QueueSet, Vec<u8>), FabricError>;
+    fn open(&mut self, spec: &QueueSpec) -> Result<Opened, FabricError>;
 
     /// Connects the queues to the peer's.
     fn connect(&mut self, q: QueueSet, peer: &[u8]) -> Result<(), FabricError>;
@@ -258,6 +302,12 @@ pub unsafe trait Fabric: Send {
 
     /// Appends the completions of `ch` ([`CompletionModel::Batch`] only).
     fn take_completions(&mut self, ch: Channel, out: &mut Vec<CompletionRun>);
+
+    /// The engine took `total` (wrapping) completions of a queue since it was opened: so many receive entries are free.
+    fn consumed(&mut self, _number: u32, _total: u32) {}
+
+    /// The engine found an error entry in the ring; the fabric reports [`Event::QueueError`] and rebuilds.
+    fn completion_error(&mut self, _number: u32, _code: u32) {}
 
     /// When `poll` has work next without outside input, if known.
     fn wake_at(&self) -> Option<Nanos> {

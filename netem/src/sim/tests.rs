@@ -111,10 +111,10 @@ fn connect(a: &mut SimFabric, b: &mut SimFabric) -> (QueueSet, QueueSet) {
 }
 
 fn connect_as(spec: &QueueSpec, a: &mut SimFabric, b: &mut SimFabric) -> (QueueSet, QueueSet) {
-    let ((qa, address_a), (qb, address_b)) = (a.open(spec).unwrap(), b.open(spec).unwrap());
-    a.connect(qa, &address_b).unwrap();
-    b.connect(qb, &address_a).unwrap();
-    (qa, qb)
+    let (at_a, at_b) = (a.open(spec).unwrap(), b.open(spec).unwrap());
+    a.connect(at_a.q, &at_b.address).unwrap();
+    b.connect(at_b.q, &at_a.address).unwrap();
+    (at_a.q, at_b.q)
 }
 
 fn message(seq: u64) -> SlotGen {

@@ -6,8 +6,8 @@
 
 use crate::bitmap::{HostBitmap, PacketBits, Shape};
 use crate::engine::table::{SlotControl, SlotError, SlotTable, WorkerEpoch, WorkerEpochs};
-use crate::engine::{CompletionEngine, EngineCounters, EngineError, Progress};
-use crate::fabric::{CompletionModel, CompletionRun, Event, EventSink, Fabric, QueueSpec};
+use crate::engine::{CompletionEngine, EngineCounters, EngineError, Polled, Progress};
+use crate::fabric::{CompletionModel, CompletionRun, Event, EventSink, Fabric, QueueNumber, QueueSpec};
 use crate::types::{Channel, ChunkIndex, Generation, Nanos, QueueSet, Seq, SlotGen};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -133,6 +133,8 @@ pub struct HostEngine {
     /// Queue pairs with closed slots, without repetition.
     retiring: Vec<QueueSet>,
     pool: Pool,
+    /// The last pass that left nothing waiting here.
+    recorded: u64,
 }
 
 impl HostEngine {
@@ -140,21 +142,34 @@ impl HostEngine {
     pub fn new(channels: u8) -> Self {
         let (epochs, handles) = WorkerEpochs::new(usize::from(channels));
         let workers = (0..channels).map(Channel).zip(handles).map(|(c, e)| Worker::new(c, e)).collect();
-        Self { workers, epochs, queues: BTreeMap::new(), retiring: Vec::new(), pool: Pool::default() }
+        Self {
+            workers,
+            epochs,
+            queues: BTreeMap::new(),
+            retiring: Vec::new(),
+            pool: Pool::default(),
+            recorded: 0,
+        }
     }
 }
 
 // SAFETY: bits are set by `Batch::record` alone, behind the stamp, and `Retired` is reported when `reclaim` hands the
 // bits back, after a grace.
 unsafe impl CompletionEngine for HostEngine {
-    fn accepts(&self, m: &CompletionModel<'_>) -> Result<(), EngineError> {
+    fn attach(&mut self, _ch: Channel, m: &CompletionModel<'_>) -> Result<(), EngineError> {
         match m {
             CompletionModel::Batch => Ok(()),
             _ => Err(EngineError::Unsupported),
         }
     }
 
-    fn open(&mut self, q: QueueSet, spec: &QueueSpec, first: Seq) -> Result<(), EngineError> {
+    fn open(
+        &mut self,
+        q: QueueSet,
+        spec: &QueueSpec,
+        _queues: &[QueueNumber],
+        first: Seq,
+    ) -> Result<(), EngineError> {
         if usize::from(spec.channels) > self.workers.len() {
             return Err(EngineError::Full("that many channels"));
         }
@@ -207,7 +222,7 @@ unsafe impl CompletionEngine for HostEngine {
         }
     }
 
-    fn poll(&mut self, _now: Nanos, f: &mut dyn Fabric, out: &mut dyn EventSink) -> bool {
+    fn poll(&mut self, pass: u64, now: Nanos, f: &mut dyn Fabric, out: &mut dyn EventSink) -> Polled {
         let mut more = false;
         for worker in &mut self.workers {
             more |= worker.poll(f);
@@ -220,7 +235,10 @@ unsafe impl CompletionEngine for HostEngine {
                 out.event(Event::Retired { q, at });
             })
         });
-        more
+        if !more {
+            self.recorded = pass;
+        }
+        Polled { recorded: self.recorded, wake_at: more.then_some(now) }
     }
 
     fn packets(&self, q: QueueSet, at: SlotGen, c: ChunkIndex) -> u64 {

@@ -32,6 +32,9 @@ pub enum Closed {
     /// The peer broke the protocol.
     #[error("peer broke the protocol: {0}")]
     Protocol(&'static str),
+    /// The engine lost its workers.
+    #[error("engine failed with code {0}")]
+    Engine(u32),
     /// The fabric lost the queues.
     #[error("queues failed with provider code {0}")]
     Queue(u32),
@@ -99,7 +102,7 @@ impl PeerLink {
             Closed::Here | Closed::Peer(_) => CloseReason::Normal,
             Closed::PeerSilent { .. } => CloseReason::PeerSilent,
             Closed::Protocol(_) => CloseReason::ProtocolViolation,
-            Closed::Queue(_) => CloseReason::Internal,
+            Closed::Queue(_) | Closed::Engine(_) => CloseReason::Internal,
         })
     }
 

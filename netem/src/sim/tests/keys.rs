@@ -157,7 +157,7 @@ fn what_is_on_its_way_to_closed_queues_vanishes() {
     rig.b.close(qb);
     rig.b.deregister(dst.all.region());
     // New queues have another number, and the old sender is not their peer.
-    let (new, _) = rig.b.open(&SPEC).unwrap();
+    let new = rig.b.open(&SPEC).unwrap().q;
     assert_ne!(new, qb);
     assert_eq!(rig.b_sees(1_000_000), []);
     assert_eq!(dst.bytes()[0], 0);
@@ -189,7 +189,7 @@ fn a_dropped_nic_is_gone() {
     let src = Memory::new(&mut a, &[1]);
     drop(b);
     assert_eq!(a.post(Nanos(0), CH, &[run(qa, 0, 0, src.all)]), 1);
-    let (_, address) = a.open(&SPEC).unwrap();
+    let address = a.open(&SPEC).unwrap().address;
     assert!(a.connect(qa, &address).is_err(), "its own address");
     assert_eq!(net.counters(0).sent, 1);
 }

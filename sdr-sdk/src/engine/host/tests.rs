@@ -1,6 +1,7 @@
 use super::*;
 use crate::bitmap::Bitmap;
 use crate::fabric::{Caps, FabricError, Grant, WriteRun};
+use crate::fabric::{Opened, RingMemory};
 use crate::imm::ImmLayout;
 use crate::memory::{RawSlice, Region, RegionId};
 use crate::types::{MessageId, PacketOffset};
@@ -36,7 +37,7 @@ unsafe impl Fabric for Script {
     fn completions(&self, _: Channel) -> CompletionModel<'_> {
         CompletionModel::Batch
     }
-    fn open(&mut self, _: &QueueSpec) -> Result<(QueueSet, Vec<u8>), FabricError> {
+    fn open(&mut self, _: &QueueSpec) -> Result<Opened, FabricError> {
         Err(FabricError::Peer("scripted"))
     }
     fn connect(&mut self, _: QueueSet, _: &[u8]) -> Result<(), FabricError> {
@@ -71,14 +72,14 @@ fn at(seq: u64) -> SlotGen {
 
 fn open() -> (HostEngine, Script) {
     let mut e = HostEngine::new(2);
-    e.open(Q, &SPEC, Seq(0)).unwrap();
+    e.open(Q, &SPEC, &[], Seq(0)).unwrap();
     (e, Script::default())
 }
 
 /// One poll; what was retired.
 fn poll(e: &mut HostEngine, f: &mut Script) -> Vec<(QueueSet, SlotGen)> {
     let mut retired = Vec::new();
-    e.poll(Nanos::ZERO, f, &mut |event: Event<'_>| match event {
+    e.poll(1, Nanos::ZERO, f, &mut |event: Event<'_>| match event {
         Event::Retired { q, at } => retired.push((q, at)),
         other => panic!("{other:?}"),
     });
@@ -88,8 +89,10 @@ fn poll(e: &mut HostEngine, f: &mut Script) -> Vec<(QueueSet, SlotGen)> {
 #[test]
 fn messages_arrive_over_two_channels_and_are_retired() {
     let (mut e, mut f) = open();
-    assert_eq!(e.accepts(&f.completions(Channel(0))), Ok(()));
-    assert_eq!(e.accepts(&CompletionModel::Cqe64Ring(&[])), Err(EngineError::Unsupported));
+    assert_eq!(e.attach(Channel(0), &f.completions(Channel(0))), Ok(()));
+    let base = std::ptr::NonNull::dangling();
+    let ring = RingMemory { base, len: 0, fd: None, entries: 0, log_entries: 0, consumer: 0 };
+    assert_eq!(e.attach(Channel(1), &CompletionModel::Cqe64Ring(ring)), Err(EngineError::Unsupported));
     for seq in 0..40 {
         let view = e.arm(Q, at(seq), Shape::new(40, 16)).unwrap();
         assert_eq!(Bitmap::new(&*view).count(), 0, "clear, also when used before");
@@ -174,7 +177,7 @@ fn a_closed_queue_pair_leaves_nothing_to_its_successor() {
     e.retire(Q, at(0));
     e.close(Q);
     assert_eq!(poll(&mut e, &mut f), [], "closed without further events");
-    e.open(Q, &SPEC, Seq(0)).unwrap();
+    e.open(Q, &SPEC, &[], Seq(0)).unwrap();
     let view = e.arm(Q, at(0), Shape::new(1, 1)).unwrap();
     poll(&mut e, &mut f);
     assert_eq!(Bitmap::new(&*view).count(), 0, "the last run was of the closed queues");
@@ -185,7 +188,7 @@ fn a_closed_queue_pair_leaves_nothing_to_its_successor() {
 fn queue_pairs_do_not_mix() {
     let (mut e, mut f) = open();
     let other = QueueSet(1);
-    e.open(other, &SPEC, Seq(0)).unwrap();
+    e.open(other, &SPEC, &[], Seq(0)).unwrap();
     let views = [Q, other].map(|q| e.arm(q, at(0), Shape::new(3, 1)).unwrap());
     f.arrive(0, Q, at(0), 0, 1);
     f.arrive(0, other, at(0), 1, 2);
@@ -207,8 +210,8 @@ fn misuse_is_an_error() {
     e.arm(Q, at(0), shape).unwrap();
     assert!(misuse(e.arm(Q, at(4), shape)));
     assert!(matches!(e.arm(Q, at(1), Shape::new(1 << 18 | 1, 1)), Err(EngineError::Full(_))));
-    assert!(matches!(e.open(Q, &SPEC, Seq(0)), Err(EngineError::Misuse(_))));
-    let open = |e: &mut HostEngine, spec| e.open(QueueSet(0), &spec, Seq(0));
+    assert!(matches!(e.open(Q, &SPEC, &[], Seq(0)), Err(EngineError::Misuse(_))));
+    let open = |e: &mut HostEngine, spec| e.open(QueueSet(0), &spec, &[], Seq(0));
     assert!(matches!(open(&mut e, QueueSpec { channels: 3, ..SPEC }), Err(EngineError::Full(_))));
     assert!(matches!(open(&mut e, QueueSpec { slots: 2048, ..SPEC }), Err(EngineError::Misuse(_))));
     assert!(matches!(open(&mut e, QueueSpec { slots: 0, ..SPEC }), Err(EngineError::Misuse(_))));
