@@ -11,16 +11,28 @@
 //! | [`loss`] | which packets of a back-to-back run are lost |
 //! | [`link`] | one direction of a link: queue, wire, loss, delay, impairments |
 //! | [`spec`] | the command-line form of a path, `rtt=25ms,rate=2Gbit,loss=1e-3` |
+//! | [`sim`] | the simulated fabric: NICs joined by links, in virtual time |
+//! | [`pair`] | two ends in virtual time: contexts, queue pairs, connections |
+//! | [`trial`] | completion times by simulation |
+//! | [`conformance`] | what every fabric must do, as one test body |
 
-#![forbid(unsafe_code)]
+// One file of the simulated fabric writes into user memory.
+#![deny(unsafe_code)]
 
+pub mod conformance;
 pub mod link;
 pub mod loss;
+pub mod pair;
 pub mod rng;
+pub mod sim;
 pub mod spec;
+pub mod trial;
 pub mod units;
 pub mod wire;
 
 pub use link::{Counters, Delivery, DeliveryKind, Link, LinkSpec};
 pub use loss::{LossError, LossModel, LossSpec};
+pub use pair::{Pair, PairConfig, QpPair};
+pub use sim::{SimConfig, SimFabric, SimNet};
 pub use spec::{PathSpec, SpecError};
+pub use trial::Trial;

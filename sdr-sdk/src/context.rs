@@ -38,6 +38,23 @@ impl Default for ContextConfig {
     }
 }
 
+impl ContextConfig {
+    /// Sets [`packet_lifetime`](Self::packet_lifetime).
+    pub fn packet_lifetime(self, packet_lifetime: Nanos) -> Self {
+        Self { packet_lifetime, ..self }
+    }
+
+    /// Sets [`retire_deadline`](Self::retire_deadline).
+    pub fn retire_deadline(self, retire_deadline: Nanos) -> Self {
+        Self { retire_deadline, ..self }
+    }
+
+    /// Sets [`initial_rtt`](Self::initial_rtt).
+    pub fn initial_rtt(self, initial_rtt: Nanos) -> Self {
+        Self { initial_rtt, ..self }
+    }
+}
+
 /// Settings of a queue pair; both sides need the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -72,6 +89,38 @@ impl Default for QpConfig {
             send_first: Seq(0),
             recv_first: Seq(0),
         }
+    }
+}
+
+impl QpConfig {
+    /// Sets [`layout`](Self::layout).
+    pub fn layout(self, layout: ImmLayout) -> Self {
+        Self { layout, ..self }
+    }
+
+    /// Sets [`channels`](Self::channels).
+    pub fn channels(self, channels: u8) -> Self {
+        Self { channels, ..self }
+    }
+
+    /// Sets [`payload`](Self::payload).
+    pub fn payload(self, payload: u32) -> Self {
+        Self { payload, ..self }
+    }
+
+    /// Sets [`slots`](Self::slots) and [`generations`](Self::generations).
+    pub fn slots(self, slots: u32, generations: u32) -> Self {
+        Self { slots, generations, ..self }
+    }
+
+    /// Sets [`user_immediate`](Self::user_immediate).
+    pub fn user_immediate(self, user_immediate: bool) -> Self {
+        Self { user_immediate, ..self }
+    }
+
+    /// Sets [`send_first`](Self::send_first) and [`recv_first`](Self::recv_first).
+    pub fn first(self, send_first: Seq, recv_first: Seq) -> Self {
+        Self { send_first, recv_first, ..self }
     }
 }
 

@@ -50,7 +50,7 @@ unsafe impl Sync for Region {}
 
 impl Region {
     /// Maps `len` bytes.
-    pub(crate) fn map(len: usize) -> Result<Arc<Self>, MemoryError> {
+    pub fn map(len: usize) -> Result<Arc<Self>, MemoryError> {
         if len == 0 || len > isize::MAX as usize {
             return Err(MemoryError::Empty);
         }
@@ -82,6 +82,11 @@ impl Region {
     /// Address of the first byte.
     pub fn base(&self) -> NonNull<u8> {
         self.base
+    }
+
+    /// The whole region, as the fabric knows it; the address alone, without a claim.
+    pub fn slice(&self, id: RegionId) -> RawSlice {
+        RawSlice { ptr: self.base, len: self.len, region: id }
     }
 
     /// Length in bytes.

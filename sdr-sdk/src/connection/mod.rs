@@ -66,6 +66,43 @@ impl Default for ConnectionConfig {
     }
 }
 
+impl ConnectionConfig {
+    /// Sets [`scheme`](Self::scheme).
+    pub fn scheme(self, scheme: Arc<dyn Scheme>) -> Self {
+        Self { scheme, ..self }
+    }
+
+    /// Sets [`rate`](Self::rate), bits of payload a second.
+    pub fn rate(self, rate: u64) -> Self {
+        Self { rate: Some(rate), ..self }
+    }
+
+    /// Sets [`per_chunk`](Self::per_chunk).
+    pub fn per_chunk(self, per_chunk: u32) -> Self {
+        Self { per_chunk, ..self }
+    }
+
+    /// Sets [`progress_deadline`](Self::progress_deadline).
+    pub fn progress_deadline(self, progress_deadline: Nanos) -> Self {
+        Self { progress_deadline, ..self }
+    }
+
+    /// Sets [`grant_deadline`](Self::grant_deadline).
+    pub fn grant_deadline(self, grant_deadline: Nanos) -> Self {
+        Self { grant_deadline, ..self }
+    }
+
+    /// Sets [`max_waiting`](Self::max_waiting).
+    pub fn max_waiting(self, max_waiting: usize) -> Self {
+        Self { max_waiting, ..self }
+    }
+
+    /// Sets [`linger`](Self::linger).
+    pub fn linger(self, linger: Nanos) -> Self {
+        Self { linger, ..self }
+    }
+}
+
 /// What a connection counted; packets unless said otherwise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ConnectionStats {

@@ -81,31 +81,31 @@ fn bytes_stand_where_the_table_says() {
     want.extend([0x81, 0, 0, 1, 0, 0, 0, 0, 0, 0xde, 0xad, 0xbe, 0xef, 0, 0, 0, 0, 0, 0, 0, 1]);
     want.extend(b"up");
     assert_eq!(out, want);
-    assert_eq!(h.encoded_len(), 70);
+    assert_eq!(h.encoded_len(), 84);
 }
 
 #[test]
 fn size_limits_are_exact() {
     let h = Header::default();
-    assert_eq!((h.encoded_len(), h.upper_room()), (43, 1_157));
+    assert_eq!((h.encoded_len(), h.upper_room()), (51, 1_149));
     let mut out = Vec::new();
-    // (1,200 - 43) / 9 and / 21, and the rest stays unused.
-    assert_eq!(encode(&h, Seq(0), std::iter::repeat(KEYLESS), &[], &mut out), Ok(128));
-    assert_eq!(out.len(), 43 + 128 * 9);
-    assert_eq!(encode(&h, Seq(0), std::iter::repeat(KEYED_ONE), &[], &mut out), Ok(55));
-    assert_eq!(out.len(), 43 + 55 * 21);
+    // (1,200 - 51) / 9 and / 21, and the rest stays unused.
+    assert_eq!(encode(&h, Seq(0), std::iter::repeat(KEYLESS), &[], &mut out), Ok(127));
+    assert_eq!(out.len(), 51 + 127 * 9);
+    assert_eq!(encode(&h, Seq(0), std::iter::repeat(KEYED_ONE), &[], &mut out), Ok(54));
+    assert_eq!(out.len(), 51 + 54 * 21);
     // The upper payload goes first.
-    let upper = [9; 1_157];
+    let upper = [9; 1_149];
     assert_eq!(encode(&h, Seq(0), std::iter::repeat(KEYLESS), &upper, &mut out), Ok(0));
     assert_eq!(out.len(), MAX_CONTROL);
     assert_eq!(Datagram::decode(&out).unwrap().upper, upper);
-    assert_eq!(encode(&h, Seq(0), [KEYLESS; 2], &upper[..1_148], &mut out), Ok(1));
+    assert_eq!(encode(&h, Seq(0), [KEYLESS; 2], &upper[..1_140], &mut out), Ok(1));
     assert_eq!(out.len(), MAX_CONTROL);
-    assert_eq!(encode(&h, Seq(0), [KEYLESS; 2], &upper[..1_149], &mut out), Ok(0));
-    assert_eq!(encode(&h, Seq(0), [KEYED_ONE], &upper[..1_137], &mut out), Ok(0));
-    assert_eq!(encode(&h, Seq(0), [KEYED_ONE], &upper[..1_136], &mut out), Ok(1));
-    let too_long = Err(EncodeError::UpperTooLong { len: 1_158, room: 1_157 });
-    assert_eq!(encode(&h, Seq(0), [], &[0; 1_158], &mut out), too_long);
+    assert_eq!(encode(&h, Seq(0), [KEYLESS; 2], &upper[..1_141], &mut out), Ok(0));
+    assert_eq!(encode(&h, Seq(0), [KEYED_ONE], &upper[..1_129], &mut out), Ok(0));
+    assert_eq!(encode(&h, Seq(0), [KEYED_ONE], &upper[..1_128], &mut out), Ok(1));
+    let too_long = Err(EncodeError::UpperTooLong { len: 1_150, room: 1_149 });
+    assert_eq!(encode(&h, Seq(0), [], &[0; 1_150], &mut out), too_long);
     assert!(out.is_empty());
 }
 
@@ -150,7 +150,7 @@ fn close_codes_survive() {
 
 proptest! {
     #[test]
-    fn round_trip(h in header(), first: u64, entries in vec(entry(), 0..150), upper in vec(any::<u8>(), 0..1_130)) {
+    fn round_trip(h in header(), first: u64, entries in vec(entry(), 0..150), upper in vec(any::<u8>(), 0..=MAX_UPPER)) {
         let mut out = Vec::new();
         let n = encode(&h, Seq(first), entries.iter().copied(), &upper, &mut out).unwrap();
         prop_assert!(out.len() <= MAX_CONTROL);

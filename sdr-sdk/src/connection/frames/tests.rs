@@ -147,7 +147,7 @@ fn bytes_stand_where_the_table_says() {
     assert_eq!(e.report(span, [12..13, 313..314], ROOM), Ok(Reported { bytes: 28, to: 1_000, next: None }));
     assert_eq!(e.done([(Seq(8), Status::TooLong)]), 1);
     assert_eq!(e.room(), ROOM - 41 - 28 - 11);
-    let mut want = vec![0xaa, 1, 3, 0, 0, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 0, 0, 0, 3, 4];
+    let mut want = vec![0xaa, 1, 1, 0, 0, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 0, 0, 0, 3, 4];
     want.extend([0, 224, 0, 16, 5, 6, 0, 0, 16, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0xde, 0xad, 0xbe, 0xef]);
     want.extend([2, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 10, 0, 0, 0, 12, 0, 0, 3, 0xe8, 0, 2]);
     want.extend([0, 1, 0xac, 2, 1]);
