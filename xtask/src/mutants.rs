@@ -129,7 +129,10 @@ fn command(copy: &Copy, tests: Tests, more: &[&str]) -> Command {
             filter
         }
     };
-    command.args(more).args(["--", filter]);
+    command.args(more);
+    if !filter.is_empty() {
+        command.args(["--", filter]);
+    }
     command
 }
 

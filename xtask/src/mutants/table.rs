@@ -13,7 +13,7 @@ pub(crate) struct Mutant {
     pub(super) tests: &'static [Tests],
 }
 
-/// A test program, and which of its tests to run.
+/// A test program, and which of its tests to run: those with `filter` in their name.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Tests {
     /// An integration test of a package, or the unit tests of its library.
@@ -34,11 +34,10 @@ impl Tests {
 }
 
 /// Whole messages through two contexts and a simulated net.
-const LIFE_CYCLE: Tests =
-    Tests::Host { package: "sdr-tests", test: Some("life_cycle"), filter: "life_cycle" };
+const LIFE_CYCLE: Tests = Tests::Host { package: "sdr-tests", test: Some("life_cycle"), filter: "" };
 
-const fn unit(filter: &'static str) -> Tests {
-    Tests::Host { package: "sdr-sdk", test: None, filter }
+const fn unit(package: &'static str, filter: &'static str) -> Tests {
+    Tests::Host { package, test: None, filter }
 }
 
 /// All of them.
@@ -49,7 +48,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         file: "netem/src/sim/nic.rs",
         find: "Some(Some(key)) if packets > 0 && key.at.generation == d.generation => {",
         replace: "Some(Some(key)) if packets > 0 => {",
-        tests: &[LIFE_CYCLE],
+        tests: &[unit("netem", "sim::tests::keys::"), LIFE_CYCLE],
     },
     Mutant {
         name: "no_generation_check",
@@ -57,7 +56,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         file: "sdr-sdk/src/engine/table.rs",
         find: "s.stamp.load(Ordering::Acquire) == stamp(ARMED, run.generation)",
         replace: "s.stamp.load(Ordering::Acquire) & ARMED != 0",
-        tests: &[unit("engine::table::"), LIFE_CYCLE],
+        tests: &[unit("sdr-sdk", "engine::table::"), LIFE_CYCLE],
     },
     Mutant {
         name: "publish_on_duplicate",
@@ -68,7 +67,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
             if old & mask != 0 {
                 done.chunks += self.publish(word, u64::MAX, mask);
             }",
-        tests: &[unit("bitmap::"), LIFE_CYCLE],
+        tests: &[unit("sdr-sdk", "bitmap::"), LIFE_CYCLE],
     },
     Mutant {
         name: "reuse_without_drain",
