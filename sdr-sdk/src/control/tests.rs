@@ -87,25 +87,25 @@ fn bytes_stand_where_the_table_says() {
 #[test]
 fn size_limits_are_exact() {
     let h = Header::default();
-    assert_eq!((h.encoded_len(), h.upper_room()), (51, 1_149));
+    assert_eq!((h.encoded_len(), h.upper_room()), (51, 1_113));
     let mut out = Vec::new();
-    // (1,200 - 51) / 9 and / 21, and the rest stays unused.
-    assert_eq!(encode(&h, Seq(0), std::iter::repeat(KEYLESS), &[], &mut out), Ok(127));
-    assert_eq!(out.len(), 51 + 127 * 9);
-    assert_eq!(encode(&h, Seq(0), std::iter::repeat(KEYED_ONE), &[], &mut out), Ok(54));
-    assert_eq!(out.len(), 51 + 54 * 21);
+    // (1,164 - 51) / 9 and / 21, and the rest stays unused.
+    assert_eq!(encode(&h, Seq(0), std::iter::repeat(KEYLESS), &[], &mut out), Ok(123));
+    assert_eq!(out.len(), 51 + 123 * 9);
+    assert_eq!(encode(&h, Seq(0), std::iter::repeat(KEYED_ONE), &[], &mut out), Ok(53));
+    assert_eq!(out.len(), 51 + 53 * 21);
     // The upper payload goes first.
-    let upper = [9; 1_149];
+    let upper = [9; 1_113];
     assert_eq!(encode(&h, Seq(0), std::iter::repeat(KEYLESS), &upper, &mut out), Ok(0));
     assert_eq!(out.len(), MAX_CONTROL);
     assert_eq!(Datagram::decode(&out).unwrap().upper, upper);
-    assert_eq!(encode(&h, Seq(0), [KEYLESS; 2], &upper[..1_140], &mut out), Ok(1));
+    assert_eq!(encode(&h, Seq(0), [KEYLESS; 2], &upper[..1_104], &mut out), Ok(1));
     assert_eq!(out.len(), MAX_CONTROL);
-    assert_eq!(encode(&h, Seq(0), [KEYLESS; 2], &upper[..1_141], &mut out), Ok(0));
-    assert_eq!(encode(&h, Seq(0), [KEYED_ONE], &upper[..1_129], &mut out), Ok(0));
-    assert_eq!(encode(&h, Seq(0), [KEYED_ONE], &upper[..1_128], &mut out), Ok(1));
-    let too_long = Err(EncodeError::UpperTooLong { len: 1_150, room: 1_149 });
-    assert_eq!(encode(&h, Seq(0), [], &[0; 1_150], &mut out), too_long);
+    assert_eq!(encode(&h, Seq(0), [KEYLESS; 2], &upper[..1_105], &mut out), Ok(0));
+    assert_eq!(encode(&h, Seq(0), [KEYED_ONE], &upper[..1_093], &mut out), Ok(0));
+    assert_eq!(encode(&h, Seq(0), [KEYED_ONE], &upper[..1_092], &mut out), Ok(1));
+    let too_long = Err(EncodeError::UpperTooLong { len: 1_114, room: 1_113 });
+    assert_eq!(encode(&h, Seq(0), [], &[0; 1_114], &mut out), too_long);
     assert!(out.is_empty());
 }
 
@@ -127,7 +127,7 @@ fn wrong_bytes_have_their_own_errors() {
         assert_eq!(Datagram::decode(&ok[..n]).map(|_| ()).unwrap_err(), DecodeError::Truncated);
     }
     ok.resize(MAX_CONTROL + 1, 0);
-    assert_eq!(Datagram::decode(&ok).map(|_| ()).unwrap_err(), DecodeError::TooLong(1_201));
+    assert_eq!(Datagram::decode(&ok).map(|_| ()).unwrap_err(), DecodeError::TooLong(1_165));
     assert!(Datagram::decode(&ok[..MAX_CONTROL]).is_ok());
     // A stranger's version is reported as such, whatever follows.
     assert_eq!(Datagram::decode(&[7]).map(|_| ()).unwrap_err(), DecodeError::Version { got: 7 });
