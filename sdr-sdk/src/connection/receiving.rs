@@ -112,15 +112,23 @@ impl Receiving {
         self.waiting.extend(requests.drain(..));
     }
 
-    /// Ends the receives whose transfer was dropped.
+    /// Receives without a slot.
+    pub(super) fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// Ends the receives whose transfer was dropped. What waits for a slot keeps its place, and ends when it has one.
     pub(super) fn cancel_dropped(&mut self, now: Nanos) {
-        self.waiting.retain(|w| !w.cell.cancelled());
         for i in (0..self.posted.len()).rev() {
-            if self.posted[i].cell.cancelled() {
-                let seq = self.posted[i].seq;
-                let e = TransferError::CancelledByReceiver { seq };
-                self.end(now, i, Some(DoneStatus::Cancelled), Err(e));
-            }
+            self.cancel_if_dropped(now, i);
+        }
+    }
+
+    fn cancel_if_dropped(&mut self, now: Nanos, i: usize) {
+        let m = &self.posted[i];
+        if m.cell.cancelled() {
+            let e = TransferError::CancelledByReceiver { seq: m.seq };
+            self.end(now, i, Some(DoneStatus::Cancelled), Err(e));
         }
     }
 
@@ -185,6 +193,7 @@ impl Receiving {
                         stats.slot_wait += now.since(since);
                     }
                     self.posted.push_back(Incoming { seq: handle.seq(), handle, cell, message: None });
+                    self.cancel_if_dropped(now, self.posted.len() - 1);
                 }
                 Err(PostError::Busy(buf)) => {
                     self.waiting.push_front(RecvRequest { buf, cell });

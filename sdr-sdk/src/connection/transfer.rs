@@ -187,6 +187,9 @@ impl<T> Cell<T> {
 }
 
 /// A send or receive in progress. Dropping it cancels it: the message's number is used up, the connection goes on.
+///
+/// So the n-th send goes to the n-th receive whatever is dropped, and whenever. Only a send that waited longer than
+/// [`grant_deadline`](crate::ConnectionConfig::grant_deadline) for its receive takes no number.
 #[must_use = "dropping a transfer cancels it"]
 pub struct Transfer<T> {
     pub(super) cell: Arc<Cell<T>>,
