@@ -24,7 +24,7 @@ pub use self::core::QpCounters;
 pub use info::{ConnectError, InfoError, QpInfo};
 pub use link::Closed;
 pub use recv::{RecvHandle, RecvQp, Retire};
-pub use send::{Path, SendHandle, SendQp, SendState, Stream};
+pub use send::{Path, SendHandle, SendQp, SendState, Stream, StreamError};
 pub use send_side::NextGrant;
 
 use crate::context::{Context, QpId};
