@@ -126,7 +126,8 @@ fn streams_refuse_what_is_not_whole_packets() {
     stream.extend(PacketOffset(0), &buf.slice(0, BYTES), true).unwrap();
     assert!(w.until(Nanos::from_secs(1), |_| handle.bitmap().is_full()));
     drop(handle);
-    w.until(Nanos::from_millis(20), |_| false);
+    // The peer hears of it with the answer to the next keep-alive.
+    w.until(Nanos::from_millis(400), |_| false);
     let gone = stream.extend(PacketOffset(0), &buf.slice(0, PAYLOAD), true);
     assert_eq!(gone, Err(StreamError::Completed));
     let sent = stream.end().ok().unwrap();
@@ -249,6 +250,26 @@ fn a_retirement_after_a_long_pause_is_not_stalled() {
         result.is_some()
     });
     assert!(matches!(result, Some(Ok(_))), "{result:?}");
+}
+
+/// Nothing is posted and nobody polls for a minute; that is not silence of the peer.
+#[test]
+fn a_queue_pair_goes_on_after_a_long_pause() {
+    let mut w = World::new(Setup::default());
+    let ends = w.connect();
+    for n in 0..3 {
+        w.pass(&ends, n).unwrap();
+        w.run(Nanos::from_secs(60));
+    }
+    let c = w.connection(ConnectionConfig::default());
+    for n in 0..3 {
+        let mut recv = c[1].recv(w.empty(1, BYTES));
+        let mut send = c[0].send(w.filled(0, n, BYTES), None);
+        w.until(Nanos::from_millis(100), |_| false);
+        send.try_take().unwrap().unwrap();
+        recv.try_take().unwrap().unwrap();
+        w.run(Nanos::from_secs(60));
+    }
 }
 
 #[test]
