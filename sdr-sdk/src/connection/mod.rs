@@ -249,6 +249,12 @@ impl ConnectionDriver {
             m.stats = self.inner.stats;
             m.ended |= self.finished;
         }
+        if self.finished {
+            // What was asked for between the start of this poll and `ended`.
+            self.inner.take_requests(now, &self.shared);
+            self.inner.sending.fail(&TransferError::Closed, &mut wakers);
+            self.inner.receiving.fail_now(&TransferError::Closed, &mut wakers);
+        }
         wakers.into_iter().for_each(Waker::wake);
         wake_at
     }
