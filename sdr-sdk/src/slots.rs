@@ -83,11 +83,18 @@ impl RetireCell {
 
     /// Takes the result, or registers who to wake for it.
     pub(crate) fn take_or_register(&self, waker: &Waker) -> Option<Result<RecvBuf, RetireError>> {
+        // A waker is foreign code: it is cloned before the lock is taken, and the old one dropped after it.
+        let mut waker = Some(waker.clone());
         let mut s = self.lock();
         if s.result.is_none() {
-            s.waker = Some(waker.clone());
+            std::mem::swap(&mut s.waker, &mut waker);
         }
         s.result.take()
+    }
+
+    /// Nobody waits any more; the waker, to be dropped where no lock is held.
+    pub(crate) fn retract(&self) -> Option<Waker> {
+        self.lock().waker.take()
     }
 
     fn put(&self, r: Result<RecvBuf, RetireError>, wakers: &mut Vec<Waker>) {

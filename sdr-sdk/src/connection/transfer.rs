@@ -175,6 +175,12 @@ impl<T> Cell<T> {
         self.cancelled.load(Ordering::Acquire)
     }
 
+    /// Nobody waits any more. Whether there was a result, and who waited; the lock is released.
+    fn retract(&self) -> (bool, Option<Waker>) {
+        let mut s = self.lock();
+        (s.finished, s.waker.take())
+    }
+
     /// Ends the transfer; only the first result counts.
     pub(crate) fn finish(&self, result: T, wakers: &mut Vec<Waker>) {
         let mut s = self.lock();
@@ -207,11 +213,13 @@ impl<T> Future for Transfer<T> {
     type Output = T;
 
     fn poll(self: Pin<&mut Self>, cx: &mut TaskContext<'_>) -> Poll<T> {
+        // A waker is foreign code: it is cloned before the lock is taken, and the old one dropped after it.
+        let mut waker = Some(cx.waker().clone());
         let mut s = self.cell.lock();
         match s.result.take() {
             Some(r) => Poll::Ready(r),
             None => {
-                s.waker = Some(cx.waker().clone());
+                std::mem::swap(&mut s.waker, &mut waker);
                 Poll::Pending
             }
         }
@@ -220,7 +228,8 @@ impl<T> Future for Transfer<T> {
 
 impl<T> Drop for Transfer<T> {
     fn drop(&mut self) {
-        if !self.cell.lock().finished {
+        let (finished, _waker) = self.cell.retract();
+        if !finished {
             self.cell.cancelled.store(true, Ordering::Release);
             self.shared.cancel_wanted.store(true, Ordering::Release);
         }

@@ -189,6 +189,12 @@ impl Retire {
     }
 }
 
+impl Drop for Retire {
+    fn drop(&mut self) {
+        drop(self.cell.as_ref().and_then(|c| c.retract()));
+    }
+}
+
 impl Future for Retire {
     type Output = Result<RecvBuf, RetireError>;
 
