@@ -340,7 +340,7 @@ impl Context {
             }
             wake_at
         };
-        wakers.into_iter().for_each(Waker::wake);
+        crate::wake::wake_all(wakers);
         wake_at
     }
 

@@ -220,7 +220,7 @@ impl Shared {
             qp.flush(now, fabric, &mut wakers);
             qp.wake_at(now)
         };
-        wakers.into_iter().for_each(std::task::Waker::wake);
+        crate::wake::wake_all(wakers);
         wake_at
     }
 }
