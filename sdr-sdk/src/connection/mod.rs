@@ -47,7 +47,7 @@ pub struct ConnectionConfig {
     pub progress_deadline: Nanos,
     /// A send for which the peer posts no receive for this long fails. Default: 30 s.
     pub grant_deadline: Nanos,
-    /// Transfers that may wait in each direction. Default: 65,536.
+    /// Transfers of each direction that may wait for a number. Default: 65,536.
     pub max_waiting: usize,
     /// After `close` or the last handle's drop, outstanding work may take this long. Default: 3 s.
     pub linger: Nanos,
@@ -108,6 +108,8 @@ struct Mailbox {
     closing: bool,
     ended: bool,
     stats: ConnectionStats,
+    /// Sends and receives that the driver took and that still wait.
+    waiting: (usize, usize),
 }
 
 /// What handle, transfers and driver share.
@@ -164,7 +166,7 @@ impl Connection {
     pub fn send(&self, buf: SendBuf, user: Option<u32>) -> Transfer<SendResult> {
         let cell = Cell::new();
         let mut m = self.0.shared.lock();
-        let refused = self.refused(&m, m.sends.len());
+        let refused = self.refused(&m, m.sends.len() + m.waiting.0);
         match refused {
             Some(e) => cell.finish(Err(e), &mut Vec::new()),
             None => m.sends.push_back(SendRequest { buf, user, cell: cell.clone() }),
@@ -177,7 +179,7 @@ impl Connection {
     pub fn recv(&self, buf: RecvBuf) -> Transfer<RecvResult> {
         let cell = Cell::new();
         let mut m = self.0.shared.lock();
-        match self.refused(&m, m.recvs.len()) {
+        match self.refused(&m, m.recvs.len() + m.waiting.1) {
             Some(why) => cell.finish(Err(RecvError { why, buf: Some(buf) }), &mut Vec::new()),
             None => m.recvs.push_back(RecvRequest { buf, cell: cell.clone() }),
         }
@@ -248,6 +250,7 @@ impl ConnectionDriver {
         {
             let mut m = self.shared.lock();
             m.stats = self.inner.stats;
+            m.waiting = (self.inner.sending.waiting(), self.inner.receiving.waiting());
             m.ended |= self.finished;
         }
         if self.finished {
@@ -285,6 +288,7 @@ impl Inner {
         let mut m = shared.lock();
         self.sending.enqueue(now, &mut m.sends);
         self.receiving.enqueue(now, &mut m.recvs);
+        m.waiting = (self.sending.waiting(), self.receiving.waiting());
         if m.closing && self.closing.is_none() {
             self.closing = Some(now + self.linger);
         }
