@@ -9,7 +9,7 @@ use crate::connection::transfer::{Cell, Delivered, SendResult, TransferError};
 use crate::connection::{ConnectionConfig, ConnectionStats, SendRequest};
 use crate::control::MAX_UPPER;
 use crate::memory::SendBuf;
-use crate::qp::{NextGrant, SendQp, Stream};
+use crate::qp::{NextGrant, PostError, SendQp, Stream};
 use crate::reliability::{Conditions, MessageSpec, Missing, Scheme, SchemeSender, Status};
 use crate::repeat::AnnounceRepeater;
 use crate::types::{Nanos, PacketOffset, Seq};
@@ -207,6 +207,12 @@ impl Sending {
     /// Gives waiting messages their number, as far as the peer has granted receives.
     fn start(&mut self, now: Nanos, wakers: &mut Vec<Waker>) {
         while let (Some(w), Some(grant)) = (self.waiting.front(), self.qp.next_grant()) {
+            if let Some(r) = w.request.as_ref().filter(|r| !self.qp.accepts(&r.buf)) {
+                let e = TransferError::NotPostable(PostError::Foreign(()).to_string());
+                r.cell.finish(Err(e), wakers);
+                self.waiting.pop_front();
+                continue;
+            }
             let len = w.request.as_ref().map_or(0, |r| r.buf.len() as u64);
             // Too long for the grant: the number is used up without packets, and both ends learn why.
             let open = if len > grant.bytes { 0 } else { len };
