@@ -125,7 +125,6 @@ pub(crate) struct Core {
     qps: Vec<Option<QpCore>>,
     by_queue: HashMap<QueueSet, QpId>,
     regions: Vec<(Arc<Region>, RegionId)>,
-    now: Nanos,
     /// Tells contexts apart: region numbers mean nothing to another one.
     number: u64,
 }
@@ -155,11 +154,6 @@ impl Core {
         self.number
     }
 
-    /// The time of the last poll.
-    pub(crate) fn now(&self) -> Nanos {
-        self.now
-    }
-
     pub(crate) fn destroy(&mut self, id: QpId) {
         let Some(qp) = self.qps.get_mut(id).and_then(Option::take) else { return };
         self.by_queue.remove(&qp.q);
@@ -169,7 +163,6 @@ impl Core {
 
     /// True when nothing waits in fabric or engine that came before this pass.
     fn poll(&mut self, now: Nanos, wakers: &mut Vec<Waker>) -> bool {
-        self.now = self.now.max(now);
         let Self { fabric, engine, qps, by_queue, .. } = self;
         let qp_of =
             |qps: &mut Vec<Option<QpCore>>, q| by_queue.get(&q).copied().filter(|&id| qps[id].is_some());
@@ -255,7 +248,6 @@ impl Context {
             qps: Vec::new(),
             by_queue: HashMap::new(),
             regions: Vec::new(),
-            now: Nanos::ZERO,
             number: CONTEXTS.fetch_add(1, Ordering::Relaxed),
         };
         Ok(Self { core: Arc::new(Mutex::new(core)) })
