@@ -10,7 +10,9 @@
 //!
 //! A queue pair delivers nothing by itself: it shows what has arrived. Reliability is the layer above, which has a small
 //! unreliable datagram service for its acknowledgements here. Dropping or forgetting a handle is always sound: the
-//! context holds the memory.
+//! context holds the memory. A forgotten handle keeps the queue pair and its context; a forgotten [`RecvHandle`] also
+//! its slot, so that the receive S later is `Busy` for good, closed or not, and a forgotten [`Stream`] its generation,
+//! with the same effect S * G later.
 
 pub(crate) mod core;
 mod cts;

@@ -244,6 +244,8 @@ enum When {
     Whole,
 }
 
+const WHENS: [When; 3] = [When::BeforeTheSend, When::InFlight, When::Whole];
+
 fn retire(end: End, when: When) {
     let mut setup = Setup::default();
     setup.sim.disarm_delay = Nanos::from_micros(700);
@@ -296,12 +298,12 @@ fn retire(end: End, when: When) {
 
 #[test]
 fn a_retire_dropped_after_n_polls_frees_slot_and_memory() {
-    [When::BeforeTheSend, When::InFlight, When::Whole].map(|w| retire(End::Drop, w));
+    WHENS.into_iter().for_each(|w| retire(End::Drop, w));
 }
 
 #[test]
 fn a_retire_forgotten_after_n_polls_frees_its_slot() {
-    [When::BeforeTheSend, When::InFlight, When::Whole].map(|w| retire(End::Forget, w));
+    WHENS.into_iter().for_each(|w| retire(End::Forget, w));
 }
 
 /// What a forgotten receive keeps: its slot, so that the receive S later is `Busy` for good, its memory, and the queue
@@ -324,7 +326,6 @@ fn a_forgotten_receive_holds_its_slot() {
     assert_eq!(ends.recv[1].next_seq().0, SLOTS as u64);
     drop(refused);
     assert_eq!(ends.send[0].closed(), None, "the connection lives");
-    // The other direction is untouched.
     drop(sent);
     // Closing frees neither: nobody else can say that the receive is over.
     ends.recv[1].close();

@@ -137,7 +137,6 @@ fn rig(w: &mut World, state: State) -> Rig {
         if state == State::Posted {
             return;
         }
-        w.net.link(netem::sim::Direction::A_TO_B, |_| {});
         let granted = w.until(Nanos::from_secs(1), |_| send.next_grant().is_some());
         assert!(granted);
         if state == State::Granted {

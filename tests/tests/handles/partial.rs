@@ -99,7 +99,8 @@ fn the_buffer_of_an_early_completion_has_the_arrived_packets_and_nothing_else() 
         for (p, got) in buf.chunks(PAYLOAD).enumerate() {
             // Disarmed at once here, so that the repair above finds no key.
             let at = p * PAYLOAD;
-            let right = if arrived[p] { got == &bytes[at..at + got.len()] } else { got.iter().all(|b| *b == 0) };
+            let right =
+                if arrived[p] { got == &bytes[at..at + got.len()] } else { got.iter().all(|b| *b == 0) };
             assert!(right, "seed {seed}, packet {p}");
         }
     }

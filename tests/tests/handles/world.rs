@@ -1,9 +1,9 @@
 //! Two contexts over a simulated net whose fabrics count what they hold, stepped from event to event.
 
+use netem::PathSpec;
 use netem::sim::{SimConfig, SimFabric, SimNet};
 use netem::spec::PathLength;
 use netem::units::BitRate;
-use netem::PathSpec;
 use sdr_sdk::connection::{Connection, ConnectionConfig, ConnectionDriver};
 use sdr_sdk::context::{Context, ContextConfig, QpConfig};
 use sdr_sdk::engine::host::HostEngine;
@@ -219,6 +219,7 @@ impl World {
         let next = [self.due(0), self.due(1)].into_iter().flatten().min();
         let Some(next) = next.filter(|&n| n <= limit) else {
             self.now = self.now.max(limit);
+            self.same = 0;
             return false;
         };
         let next = next.max(self.now);
