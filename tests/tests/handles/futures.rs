@@ -113,9 +113,18 @@ fn sweep(name: &str, mut one: impl FnMut(u32) -> bool) {
 
 const GO_ON: u64 = 2 * SLOTS as u64 + 1;
 
-fn send_transfer(end: End, recv_first: bool) {
+/// A path on which a tenth of everything is lost, control datagrams too; it differs with `seed`.
+fn lossy(seed: u32) -> Setup {
+    let mut setup = Setup::default();
+    let netem::sim::SimPath::Path(path) = &mut setup.sim.path else { unreachable!("a path by default") };
+    path.loss = netem::units::Probability::new(0.1).unwrap();
+    path.seed = seed.into();
+    setup
+}
+
+fn send_transfer(end: End, recv_first: bool, setup: impl Fn(u32) -> Setup) {
     sweep("send", |n| {
-        let mut w = World::new(Setup::default());
+        let mut w = World::new(setup(n));
         let c = w.connection(ConnectionConfig::default());
         let mut recv = recv_first.then(|| c[1].recv(w.empty(1, BYTES)));
         let mut send = c[0].send(w.filled(0, 0, BYTES), None);
@@ -142,9 +151,9 @@ fn send_transfer(end: End, recv_first: bool) {
     });
 }
 
-fn recv_transfer(end: End) {
+fn recv_transfer(end: End, setup: impl Fn(u32) -> Setup) {
     sweep("recv", |n| {
-        let mut w = World::new(Setup::default());
+        let mut w = World::new(setup(n));
         let c = w.connection(ConnectionConfig::default());
         let mut recv = c[1].recv(w.empty(1, BYTES));
         let send = c[0].send(w.filled(0, 0, BYTES), None);
@@ -170,27 +179,31 @@ fn recv_transfer(end: End) {
 
 #[test]
 fn a_send_dropped_after_n_polls_uses_up_its_number_and_nothing_else() {
-    send_transfer(End::Drop, true);
+    send_transfer(End::Drop, true, |_| Setup::default());
+    send_transfer(End::Drop, true, lossy);
 }
 
 #[test]
 fn a_send_dropped_before_its_receive_is_posted_uses_up_its_number() {
-    send_transfer(End::Drop, false);
+    send_transfer(End::Drop, false, |_| Setup::default());
 }
 
 #[test]
 fn a_send_forgotten_after_n_polls_is_delivered() {
-    send_transfer(End::Forget, true);
+    send_transfer(End::Forget, true, |_| Setup::default());
+    send_transfer(End::Forget, true, lossy);
 }
 
 #[test]
 fn a_receive_dropped_after_n_polls_uses_up_its_number_and_nothing_else() {
-    recv_transfer(End::Drop);
+    recv_transfer(End::Drop, |_| Setup::default());
+    recv_transfer(End::Drop, lossy);
 }
 
 #[test]
 fn a_receive_forgotten_after_n_polls_keeps_its_memory_alone() {
-    recv_transfer(End::Forget);
+    recv_transfer(End::Forget, |_| Setup::default());
+    recv_transfer(End::Forget, lossy);
 }
 
 /// Receives beyond the slots wait in the connection; there, too, a dropped one keeps its place.
