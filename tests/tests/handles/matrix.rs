@@ -1,6 +1,6 @@
 //! Every handle, dropped and forgotten, in every state: what is left works, and nothing is kept but what was forgotten.
 
-use crate::world::{BYTES, Ends, PAYLOAD, Setup, World, pattern};
+use crate::world::{BYTES, Ends, PAYLOAD, SLOTS, Setup, World, pattern};
 use sdr_sdk::connection::{
     Connection, ConnectionConfig, ConnectionDriver, RecvResult, SendResult, Transfer, TransferError,
 };
@@ -243,8 +243,9 @@ fn kept(kind: Kind) -> ([i64; 2], [i64; 2]) {
     }
 }
 
-/// The queue pair goes on: what was not sent yet of messages 0 and 1 is, then two more pass.
-fn queue_pair_goes_on(w: &mut World, rig: &mut Rig) {
+/// The queue pair goes on: what was not sent yet of messages 0 and 1 is, then two more pass; once the receives are given
+/// up as well, each slot is used again.
+fn queue_pair_goes_on(w: &mut World, rig: &mut Rig, kind: Kind, how: How) {
     let ends = rig.ends.take().unwrap();
     let n = ends.recv[1].next_seq().0;
     for seq in ends.send[0].next_seq().0..n {
@@ -262,6 +263,18 @@ fn queue_pair_goes_on(w: &mut World, rig: &mut Rig) {
                 assert_eq!(&out[..len], &pattern(0, BYTES)[at..at + len]);
             }
         }
+    }
+    drop((rig.handle.take(), rig.second.take(), rig.retire.take()));
+    w.until(Nanos::from_millis(20), |_| false);
+    if n > 0 && (kind, how) == (Kind::RecvHandle, How::Forget) {
+        assert!(!ends.recv[1].ready(), "the slot of a forgotten receive is given again");
+    } else {
+        for n in n + 2..n + 3 + SLOTS as u64 {
+            w.pass(&ends, n).unwrap();
+        }
+    }
+    if (kind, how) == (Kind::Stream, How::Drop) {
+        assert_eq!(ends.send[0].closed_seq(), ends.send[0].next_seq(), "a dropped stream is not closed");
     }
     rig.ends = Some(ends);
 }
@@ -332,7 +345,7 @@ fn cell(kind: Kind, how: How, state: State) -> bool {
         w.pass(&bystander, 1000).unwrap();
         rig.bystander = Some(bystander);
         if !closed && !matches!(kind, Kind::SendQp | Kind::RecvQp) {
-            queue_pair_goes_on(&mut w, &mut rig);
+            queue_pair_goes_on(&mut w, &mut rig, kind, how);
         }
         match kind {
             Kind::DriverOfSender => connection_has_ended(&mut w, &mut rig, Some(0)),
@@ -358,9 +371,9 @@ fn cell(kind: Kind, how: How, state: State) -> bool {
     w.drivers = [None, None];
     let (regions, queues) = if how == How::Forget { kept(kind) } else { ([0; 2], [0; 2]) };
     if state == State::ContextsGone {
-        for end in 0..2 {
+        for (end, queues) in queues.into_iter().enumerate() {
             let dropped = w.ledger[end].dropped.load(std::sync::atomic::Ordering::Relaxed);
-            assert!(dropped || queues[end] > 0, "the fabric of end {end} is kept");
+            assert!(dropped || queues > 0, "the fabric of end {end} is kept");
         }
     } else {
         w.until(Nanos::from_millis(20), |_| false);

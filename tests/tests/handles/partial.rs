@@ -14,7 +14,7 @@ fn a_receive_without_packets_comes_back_untouched() {
     let handle = ends.recv[1].recv(buf, 4).ok().unwrap();
     w.until(Nanos::from_millis(5), |_| false);
     assert_eq!((handle.bitmap().count(), handle.bitmap().is_full()), (0, false));
-    assert_eq!(handle.bitmap().missing().collect::<Vec<_>>(), [0..PACKETS / 4]);
+    assert!(handle.bitmap().missing().eq(std::iter::once(0..PACKETS / 4)));
     let mut retire = handle.complete();
     w.until(Nanos::from_millis(5), |_| false);
     assert!(retire.try_take().unwrap().unwrap().iter().all(|b| *b == 0xee));

@@ -327,6 +327,8 @@ fn a_panicking_waker_costs_nobody_else_the_wake() {
 #[test]
 fn a_panicking_waker_does_not_end_the_connection() {
     let (mut w, c) = connected();
+    // These have the slots, so that the next waits in the connection and ends in the driver's poll.
+    let _posted: Vec<_> = (0..crate::world::SLOTS).map(|_| c[1].recv(w.empty(1, BYTES))).collect();
     let mut waits = c[1].recv(w.empty(1, BYTES));
     let mut posted = c[1].send(w.filled(1, 0, BYTES), None);
     w.until(Nanos::from_millis(5), |_| false);
