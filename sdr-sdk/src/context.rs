@@ -175,7 +175,6 @@ pub(crate) struct Core {
     qps: Vec<Option<QpCore>>,
     by_queue: HashMap<QueueSet, QpId>,
     regions: Vec<(Arc<Region>, RegionId)>,
-    now: Nanos,
     /// Passes over fabric and engine so far.
     pass: u64,
     /// A pass in which the fabric came up empty, until the engine has recorded what was there then.
@@ -218,11 +217,6 @@ impl Core {
         self.number
     }
 
-    /// The time of the last poll.
-    pub(crate) fn now(&self) -> Nanos {
-        self.now
-    }
-
     pub(crate) fn destroy(&mut self, id: QpId) {
         let Some(qp) = self.qps.get_mut(id).and_then(Option::take) else { return };
         self.by_queue.remove(&qp.q);
@@ -231,7 +225,6 @@ impl Core {
     }
 
     fn poll(&mut self, now: Nanos, wakers: &mut Vec<Waker>) -> Pass {
-        self.now = self.now.max(now);
         self.pass += 1;
         let pass = self.pass;
         let Self { fabric, engine, qps, by_queue, .. } = self;
@@ -327,7 +320,6 @@ impl Context {
             qps: Vec::new(),
             by_queue: HashMap::new(),
             regions: Vec::new(),
-            now: Nanos::ZERO,
             pass: 0,
             dry: None,
             number: CONTEXTS.fetch_add(1, Ordering::Relaxed),
@@ -415,7 +407,7 @@ impl Context {
             }
             wake_at
         };
-        wakers.into_iter().for_each(Waker::wake);
+        crate::wake::wake_all(wakers);
         wake_at
     }
 

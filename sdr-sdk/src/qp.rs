@@ -10,7 +10,9 @@
 //!
 //! A queue pair delivers nothing by itself: it shows what has arrived. Reliability is the layer above, which has a small
 //! unreliable datagram service for its acknowledgements here. Dropping or forgetting a handle is always sound: the
-//! context holds the memory.
+//! context holds the memory. A forgotten handle keeps the queue pair and its context; a forgotten [`RecvHandle`] also
+//! its slot, so that the receive S later is `Busy` for good, closed or not, and a forgotten [`Stream`] its generation,
+//! with the same effect S * G later.
 
 pub(crate) mod core;
 mod cts;
@@ -24,7 +26,7 @@ pub use self::core::QpCounters;
 pub use info::{ConnectError, InfoError, QpInfo};
 pub use link::Closed;
 pub use recv::{RecvHandle, RecvQp, Retire};
-pub use send::{Path, SendHandle, SendQp, SendState, Stream};
+pub use send::{Path, SendHandle, SendQp, SendState, Stream, StreamError};
 pub use send_side::NextGrant;
 
 use crate::context::{Context, QpId};
@@ -220,7 +222,7 @@ impl Shared {
             qp.flush(now, fabric, &mut wakers);
             qp.wake_at(now)
         };
-        wakers.into_iter().for_each(std::task::Waker::wake);
+        crate::wake::wake_all(wakers);
         wake_at
     }
 }

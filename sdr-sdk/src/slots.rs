@@ -45,7 +45,7 @@ pub enum RetireError {
     EngineStalled {
         /// The message.
         seq: Seq,
-        /// Time since `complete`.
+        /// Time since the poll after `complete`.
         waited: Nanos,
         /// The fabric confirmed.
         disarmed: bool,
@@ -83,11 +83,18 @@ impl RetireCell {
 
     /// Takes the result, or registers who to wake for it.
     pub(crate) fn take_or_register(&self, waker: &Waker) -> Option<Result<RecvBuf, RetireError>> {
+        // A waker is foreign code: it is cloned before the lock is taken, and the old one dropped after it.
+        let mut waker = Some(waker.clone());
         let mut s = self.lock();
         if s.result.is_none() {
-            s.waker = Some(waker.clone());
+            std::mem::swap(&mut s.waker, &mut waker);
         }
         s.result.take()
+    }
+
+    /// Nobody waits any more; the waker, to be dropped where no lock is held.
+    pub(crate) fn retract(&self) -> Option<Waker> {
+        self.lock().waker.take()
     }
 
     fn put(&self, r: Result<RecvBuf, RetireError>, wakers: &mut Vec<Waker>) {
@@ -115,7 +122,8 @@ struct Retiring {
     buf: Option<RecvBuf>,
     disarmed: bool,
     quiescent: bool,
-    since: Nanos,
+    /// The first pass that saw it. The time of the pass before it may be long past, when nothing was due.
+    since: Option<Nanos>,
     cell: Arc<RetireCell>,
 }
 
@@ -229,7 +237,7 @@ impl RecvSlots {
             return drain;
         }
         let stall = self.table.iter().filter_map(|s| match s {
-            Slot::Retiring(r) if Arc::strong_count(&r.cell) > 1 => Some(r.since + retire_deadline),
+            Slot::Retiring(r) if Arc::strong_count(&r.cell) > 1 => r.since.map(|t| t + retire_deadline),
             _ => None,
         });
         drain.into_iter().chain(stall).min()
@@ -238,7 +246,6 @@ impl RecvSlots {
     /// Arms the next slot for `buf`; call only when `ready`. A refusal consumes nothing.
     pub(crate) fn arm(
         &mut self,
-        now: Nanos,
         fabric: &mut dyn Fabric,
         engine: &mut dyn CompletionEngine,
         buf: RecvBuf,
@@ -263,8 +270,8 @@ impl RecvSlots {
             Err(e) => {
                 engine.retire(self.q, at);
                 let cell = Arc::default();
-                let r =
-                    Retiring { seq: at.seq, buf: None, disarmed: true, quiescent: false, since: now, cell };
+                let (disarmed, quiescent) = (true, false);
+                let r = Retiring { seq: at.seq, buf: None, disarmed, quiescent, since: None, cell };
                 *slot = Slot::Retiring(r);
                 self.retiring += 1;
                 Err((buf, e.into()))
@@ -321,7 +328,6 @@ impl RecvSlots {
     /// Closes the slot to the engine and drops the key; the buffer arrives in the cell.
     pub(crate) fn complete(
         &mut self,
-        now: Nanos,
         fabric: &mut dyn Fabric,
         engine: &mut dyn CompletionEngine,
         seq: Seq,
@@ -337,7 +343,7 @@ impl RecvSlots {
                     buf,
                     disarmed,
                     quiescent,
-                    since: now,
+                    since: None,
                     cell: cell.clone(),
                 });
                 self.armed -= 1;
@@ -388,7 +394,7 @@ impl RecvSlots {
         }
         for slot in &mut self.table {
             let Slot::Retiring(r) = slot else { continue };
-            let waited = now.since(r.since);
+            let waited = now.since(*r.since.get_or_insert(now));
             if waited >= retire_deadline && Arc::strong_count(&r.cell) > 1 {
                 let e = RetireError::EngineStalled {
                     seq: r.seq,

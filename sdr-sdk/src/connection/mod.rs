@@ -23,6 +23,7 @@ use crate::memory::{RecvBuf, SendBuf};
 use crate::qp::{Closed, RecvQp, SendQp};
 use crate::reliability::{Scheme, SelectiveRepeat};
 use crate::types::Nanos;
+use crate::wake::wake_all;
 use receiving::Receiving;
 use sending::Sending;
 use std::collections::VecDeque;
@@ -46,7 +47,7 @@ pub struct ConnectionConfig {
     pub progress_deadline: Nanos,
     /// A send for which the peer posts no receive for this long fails. Default: 30 s.
     pub grant_deadline: Nanos,
-    /// Transfers that may wait in each direction. Default: 65,536.
+    /// Transfers of each direction that may wait for a number. Default: 65,536.
     pub max_waiting: usize,
     /// After `close` or the last handle's drop, outstanding work may take this long. Default: 3 s.
     pub linger: Nanos,
@@ -144,6 +145,8 @@ struct Mailbox {
     closing: bool,
     ended: bool,
     stats: ConnectionStats,
+    /// Sends and receives that the driver took and that still wait.
+    waiting: (usize, usize),
 }
 
 /// What handle, transfers and driver share.
@@ -200,7 +203,7 @@ impl Connection {
     pub fn send(&self, buf: SendBuf, user: Option<u32>) -> Transfer<SendResult> {
         let cell = Cell::new();
         let mut m = self.0.shared.lock();
-        let refused = self.refused(&m, m.sends.len());
+        let refused = self.refused(&m, m.sends.len() + m.waiting.0);
         match refused {
             Some(e) => cell.finish(Err(e), &mut Vec::new()),
             None => m.sends.push_back(SendRequest { buf, user, cell: cell.clone() }),
@@ -213,7 +216,7 @@ impl Connection {
     pub fn recv(&self, buf: RecvBuf) -> Transfer<RecvResult> {
         let cell = Cell::new();
         let mut m = self.0.shared.lock();
-        match self.refused(&m, m.recvs.len()) {
+        match self.refused(&m, m.recvs.len() + m.waiting.1) {
             Some(why) => cell.finish(Err(RecvError { why, buf: Some(buf) }), &mut Vec::new()),
             None => m.recvs.push_back(RecvRequest { buf, cell: cell.clone() }),
         }
@@ -284,9 +287,16 @@ impl ConnectionDriver {
         {
             let mut m = self.shared.lock();
             m.stats = self.inner.stats;
+            m.waiting = (self.inner.sending.waiting(), self.inner.receiving.waiting());
             m.ended |= self.finished;
         }
-        wakers.into_iter().for_each(Waker::wake);
+        if self.finished {
+            // What was asked for between the start of this poll and `ended`.
+            self.inner.take_requests(now, &self.shared);
+            self.inner.sending.fail(&TransferError::Closed, &mut wakers);
+            self.inner.receiving.fail_now(&TransferError::Closed, &mut wakers);
+        }
+        wake_all(wakers);
         wake_at
     }
 
@@ -305,7 +315,7 @@ impl Drop for ConnectionDriver {
             let mut wakers = Vec::new();
             self.shared.lock().ended = true;
             self.end(self.inner.sending.last_poll(), &TransferError::Closed, &mut wakers);
-            wakers.into_iter().for_each(Waker::wake);
+            wake_all(wakers);
         }
     }
 }
@@ -315,6 +325,7 @@ impl Inner {
         let mut m = shared.lock();
         self.sending.enqueue(now, &mut m.sends);
         self.receiving.enqueue(now, &mut m.recvs);
+        m.waiting = (self.sending.waiting(), self.receiving.waiting());
         if m.closing && self.closing.is_none() {
             self.closing = Some(now + self.linger);
         }
@@ -329,7 +340,7 @@ impl Inner {
         if let Some(deadline) = self.closing
             && self.sending.qp().closed().is_none()
         {
-            self.receiving.stop(now);
+            self.receiving.stop(now, wakers);
             if (self.sending.idle() && self.receiving.idle()) || now >= deadline {
                 self.sending.qp().close();
             }

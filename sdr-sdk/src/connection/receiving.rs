@@ -112,31 +112,37 @@ impl Receiving {
         self.waiting.extend(requests.drain(..));
     }
 
-    /// Ends the receives whose transfer was dropped.
+    /// Receives without a slot.
+    pub(super) fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// Ends the receives whose transfer was dropped. What waits for a slot keeps its place, and ends when it has one.
     pub(super) fn cancel_dropped(&mut self, now: Nanos) {
-        self.waiting.retain(|w| !w.cell.cancelled());
         for i in (0..self.posted.len()).rev() {
-            if self.posted[i].cell.cancelled() {
-                let seq = self.posted[i].seq;
-                let e = TransferError::CancelledByReceiver { seq };
-                self.end(now, i, Some(DoneStatus::Cancelled), Err(e));
-            }
+            self.cancel_if_dropped(now, i);
+        }
+    }
+
+    fn cancel_if_dropped(&mut self, now: Nanos, i: usize) {
+        let m = &self.posted[i];
+        if m.cell.cancelled() {
+            let e = TransferError::CancelledByReceiver { seq: m.seq };
+            self.end(now, i, Some(DoneStatus::Cancelled), Err(e));
         }
     }
 
     /// Takes no more messages: what has not begun to arrive is cancelled.
-    pub(super) fn stop(&mut self, now: Nanos) {
-        let mut wakers = Vec::new();
+    pub(super) fn stop(&mut self, now: Nanos, wakers: &mut Vec<Waker>) {
         for w in self.waiting.drain(..) {
             let e = RecvError { why: TransferError::Closed, buf: Some(w.buf) };
-            w.cell.finish(Err(e), &mut wakers);
+            w.cell.finish(Err(e), wakers);
         }
         for i in (0..self.posted.len()).rev() {
             if self.posted[i].message.is_none() {
                 self.end(now, i, Some(DoneStatus::Cancelled), Err(TransferError::Closed));
             }
         }
-        wakers.into_iter().for_each(Waker::wake);
     }
 
     /// Ends everything with an error; true while buffers are on their way back.
@@ -185,6 +191,7 @@ impl Receiving {
                         stats.slot_wait += now.since(since);
                     }
                     self.posted.push_back(Incoming { seq: handle.seq(), handle, cell, message: None });
+                    self.cancel_if_dropped(now, self.posted.len() - 1);
                 }
                 Err(PostError::Busy(buf)) => {
                     self.waiting.push_front(RecvRequest { buf, cell });

@@ -9,7 +9,7 @@ use crate::connection::transfer::{Cell, Delivered, SendResult, TransferError};
 use crate::connection::{ConnectionConfig, ConnectionStats, SendRequest};
 use crate::control::MAX_UPPER;
 use crate::memory::SendBuf;
-use crate::qp::{NextGrant, SendQp, Stream};
+use crate::qp::{NextGrant, PostError, SendQp, Stream};
 use crate::reliability::{Conditions, MessageSpec, Missing, Scheme, SchemeSender, Status};
 use crate::repeat::AnnounceRepeater;
 use crate::types::{Nanos, PacketOffset, Seq};
@@ -37,8 +37,9 @@ struct Outgoing {
     progress_at: Nanos,
 }
 
+/// A message without its number. Without a request its transfer was dropped: it only uses up a number.
 struct Waiting {
-    request: SendRequest,
+    request: Option<SendRequest>,
     since: Nanos,
 }
 
@@ -82,7 +83,7 @@ impl Sending {
 
     /// Nothing accepted is unfinished.
     pub(super) fn idle(&self) -> bool {
-        self.waiting.is_empty() && self.active.is_empty()
+        self.waiting.iter().all(|w| w.request.is_none()) && self.active.is_empty()
     }
 
     /// The oldest message whose outcome is not known.
@@ -91,12 +92,20 @@ impl Sending {
     }
 
     pub(super) fn enqueue(&mut self, now: Nanos, requests: &mut VecDeque<SendRequest>) {
-        self.waiting.extend(requests.drain(..).map(|request| Waiting { request, since: now }));
+        self.waiting.extend(requests.drain(..).map(|request| Waiting { request: Some(request), since: now }));
     }
 
-    /// Ends the messages whose transfer was dropped. What has its number is given up; the peer sees it closed.
+    /// Messages without a number.
+    pub(super) fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// Ends the messages whose transfer was dropped, and lets go of their memory. What has its number is given up, what
+    /// waits for one keeps its place; the peer sees either closed.
     pub(super) fn cancel_dropped(&mut self) {
-        self.waiting.retain(|w| !w.request.cell.cancelled());
+        for w in &mut self.waiting {
+            w.request.take_if(|r| r.cell.cancelled());
+        }
         let (gone, kept) = std::mem::take(&mut self.active).into_iter().partition(|m| m.cell.cancelled());
         let gone: VecDeque<Outgoing> = gone;
         self.active = kept;
@@ -105,8 +114,8 @@ impl Sending {
 
     /// Ends everything with an error.
     pub(super) fn fail(&mut self, why: &TransferError, wakers: &mut Vec<Waker>) {
-        for w in self.waiting.drain(..) {
-            w.request.cell.finish(Err(why.clone()), wakers);
+        for request in self.waiting.drain(..).filter_map(|w| w.request) {
+            request.cell.finish(Err(why.clone()), wakers);
         }
         for m in self.active.drain(..) {
             m.cell.finish(Err(why.clone()), wakers);
@@ -198,12 +207,20 @@ impl Sending {
     /// Gives waiting messages their number, as far as the peer has granted receives.
     fn start(&mut self, now: Nanos, wakers: &mut Vec<Waker>) {
         while let (Some(w), Some(grant)) = (self.waiting.front(), self.qp.next_grant()) {
-            let len = w.request.buf.len() as u64;
+            if let Some(r) = w.request.as_ref().filter(|r| !self.qp.accepts(&r.buf)) {
+                let e = TransferError::NotPostable(PostError::Foreign(()).to_string());
+                r.cell.finish(Err(e), wakers);
+                self.waiting.pop_front();
+                continue;
+            }
+            let len = w.request.as_ref().map_or(0, |r| r.buf.len() as u64);
             // Too long for the grant: the number is used up without packets, and both ends learn why.
             let open = if len > grant.bytes { 0 } else { len };
             let Ok(stream) = self.qp.stream_start(open, None) else { return };
             let Some(Waiting { request, .. }) = self.waiting.pop_front() else { return };
-            if let Some(m) = self.begin(now, request, stream, grant, wakers) {
+            if let Some(request) = request
+                && let Some(m) = self.begin(now, request, stream, grant, wakers)
+            {
                 self.active.push_back(m);
             }
             // Who waits next has waited for us until now.
@@ -265,7 +282,9 @@ impl Sending {
             && now.since(w.since) >= self.grant_deadline
         {
             let e = TransferError::NoReceive { seq: self.qp.next_seq(), waited: now.since(w.since) };
-            w.request.cell.finish(Err(e), wakers);
+            if let Some(request) = &w.request {
+                request.cell.finish(Err(e), wakers);
+            }
             self.waiting.pop_front();
             if let Some(next) = self.waiting.front_mut() {
                 next.since = now;

@@ -175,6 +175,12 @@ impl<T> Cell<T> {
         self.cancelled.load(Ordering::Acquire)
     }
 
+    /// Nobody waits any more. Whether there was a result, and who waited; the lock is released.
+    fn retract(&self) -> (bool, Option<Waker>) {
+        let mut s = self.lock();
+        (s.finished, s.waker.take())
+    }
+
     /// Ends the transfer; only the first result counts.
     pub(crate) fn finish(&self, result: T, wakers: &mut Vec<Waker>) {
         let mut s = self.lock();
@@ -187,6 +193,9 @@ impl<T> Cell<T> {
 }
 
 /// A send or receive in progress. Dropping it cancels it: the message's number is used up, the connection goes on.
+///
+/// So the n-th send goes to the n-th receive whatever is dropped, and whenever. Only a send that waited longer than
+/// [`grant_deadline`](crate::ConnectionConfig::grant_deadline) for its receive takes no number.
 #[must_use = "dropping a transfer cancels it"]
 pub struct Transfer<T> {
     pub(super) cell: Arc<Cell<T>>,
@@ -204,11 +213,13 @@ impl<T> Future for Transfer<T> {
     type Output = T;
 
     fn poll(self: Pin<&mut Self>, cx: &mut TaskContext<'_>) -> Poll<T> {
+        // A waker is foreign code: it is cloned before the lock is taken, and the old one dropped after it.
+        let mut waker = Some(cx.waker().clone());
         let mut s = self.cell.lock();
         match s.result.take() {
             Some(r) => Poll::Ready(r),
             None => {
-                s.waker = Some(cx.waker().clone());
+                std::mem::swap(&mut s.waker, &mut waker);
                 Poll::Pending
             }
         }
@@ -217,7 +228,8 @@ impl<T> Future for Transfer<T> {
 
 impl<T> Drop for Transfer<T> {
     fn drop(&mut self) {
-        if !self.cell.lock().finished {
+        let (finished, _waker) = self.cell.retract();
+        if !finished {
             self.cell.cancelled.store(true, Ordering::Release);
             self.shared.cancel_wanted.store(true, Ordering::Release);
         }

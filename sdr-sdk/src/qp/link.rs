@@ -52,6 +52,8 @@ pub(crate) struct PeerLink {
     peer_clock: Option<(Nanos, Nanos)>,
     last_heard: Nanos,
     started: bool,
+    /// Something was posted when `due` was last asked.
+    busy: bool,
     cts: CtsRepeater,
     /// Facts changed, or the peer showed that it lacks them.
     owed: bool,
@@ -78,6 +80,7 @@ impl PeerLink {
             peer_clock: None,
             last_heard: Nanos::ZERO,
             started: false,
+            busy: false,
             cts: CtsRepeater::new(first_grant),
             owed: true,
             probe_owed: true,
@@ -160,6 +163,10 @@ impl PeerLink {
         if self.closed.is_some() {
             return self.close_owed;
         }
+        // Silence counts only from when something was posted; nobody asks while nothing is.
+        if !std::mem::replace(&mut self.busy, load.busy) {
+            self.last_heard = now;
+        }
         if load.busy {
             let (silent, limit) = (now.since(self.last_heard), self.death());
             if silent >= limit {
@@ -169,9 +176,6 @@ impl PeerLink {
             if now >= self.next_probe {
                 self.probe_owed = true;
             }
-        } else {
-            // Silence counts only from when something was posted.
-            self.last_heard = now;
         }
         let answer = self.owed && now >= self.last_sent + MIN_ANSWER;
         answer || self.probe_owed || self.cts_from(now, load).is_some()

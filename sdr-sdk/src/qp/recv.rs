@@ -34,7 +34,6 @@ impl RecvQp {
         if buf.owner() != core.number() {
             return Err(PostError::Foreign(buf));
         }
-        let now = core.now();
         let Some((qp, fabric, engine)) = core.parts(self.shared.id()) else {
             unreachable!("the guard keeps the queue pair")
         };
@@ -44,7 +43,7 @@ impl RecvQp {
         if !qp.recv.ready() {
             return Err(PostError::Busy(buf));
         }
-        match qp.recv.arm(now, fabric, engine, buf, per_chunk as u8) {
+        match qp.recv.arm(fabric, engine, buf, per_chunk as u8) {
             Ok((at, bitmap)) => {
                 Ok(RecvHandle { shared: self.shared.clone(), at, bitmap, len, completed: false })
             }
@@ -162,9 +161,8 @@ impl RecvHandle {
 
 fn retire(shared: &Shared, seq: Seq) -> Option<Arc<RetireCell>> {
     let mut core = shared.context().lock();
-    let now = core.now();
     let (qp, fabric, engine) = core.parts(shared.id())?;
-    qp.recv.complete(now, fabric, engine, seq)
+    qp.recv.complete(fabric, engine, seq)
 }
 
 impl Drop for RecvHandle {
@@ -186,6 +184,12 @@ impl Retire {
     /// The buffer, once it is back; each result is given once.
     pub fn try_take(&mut self) -> Option<Result<RecvBuf, RetireError>> {
         self.cell.as_ref().and_then(|c| c.take())
+    }
+}
+
+impl Drop for Retire {
+    fn drop(&mut self) {
+        drop(self.cell.as_ref().and_then(|c| c.retract()));
     }
 }
 

@@ -47,7 +47,7 @@ impl SendQp {
     ///
     /// `imm` goes along where the queue pair has user immediates; it then needs 8 (or 16) packets.
     pub fn send(&self, buf: SendBuf, imm: Option<u32>) -> Result<SendHandle, PostError<SendBuf>> {
-        if buf.owner() != self.shared.context().lock().number() {
+        if !self.accepts(&buf) {
             return Err(PostError::Foreign(buf));
         }
         let len = buf.len() as u64;
@@ -68,6 +68,11 @@ impl SendQp {
             });
         }
         Ok(stream.finish(false))
+    }
+
+    /// Whether `buf` can be sent here: it is memory of the same context.
+    pub fn accepts(&self, buf: &SendBuf) -> bool {
+        buf.owner() == self.shared.context().lock().number()
     }
 
     /// Opens a message of `len` bytes whose packets are added by [`Stream::extend`].
