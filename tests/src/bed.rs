@@ -178,7 +178,15 @@ impl Bed {
         self.pair.qps.touch(end);
     }
 
-    /// Whether every transfer ended.
+    /// Takes the results that are there.
+    pub fn collect(&mut self) {
+        for end in 0..2 {
+            self.sends[end].iter_mut().for_each(|t| drop(t.ended()));
+            self.recvs[end].iter_mut().for_each(|t| drop(t.ended()));
+        }
+    }
+
+    /// Whether every transfer ended. Stops looking at the first that did not.
     pub fn all_ended(&mut self) -> bool {
         fn pass<T>(all: &mut [Tracked<T>], from: &mut usize) -> bool {
             while *from < all.len() && all[*from].ended() {
