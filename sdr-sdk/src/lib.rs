@@ -30,6 +30,7 @@ pub mod rtt;
 pub mod slots;
 mod sync;
 pub mod types;
+mod wake;
 
 pub use connection::{Connection, ConnectionConfig, ConnectionDriver};
 pub use context::{Context, ContextConfig, QpConfig};

@@ -23,6 +23,7 @@ use crate::memory::{RecvBuf, SendBuf};
 use crate::qp::{Closed, RecvQp, SendQp};
 use crate::reliability::{Scheme, SelectiveRepeat};
 use crate::types::Nanos;
+use crate::wake::wake_all;
 use receiving::Receiving;
 use sending::Sending;
 use std::collections::VecDeque;
@@ -249,7 +250,7 @@ impl ConnectionDriver {
             m.stats = self.inner.stats;
             m.ended |= self.finished;
         }
-        wakers.into_iter().for_each(Waker::wake);
+        wake_all(wakers);
         wake_at
     }
 
@@ -268,7 +269,7 @@ impl Drop for ConnectionDriver {
             let mut wakers = Vec::new();
             self.shared.lock().ended = true;
             self.end(self.inner.sending.last_poll(), &TransferError::Closed, &mut wakers);
-            wakers.into_iter().for_each(Waker::wake);
+            wake_all(wakers);
         }
     }
 }
@@ -292,7 +293,7 @@ impl Inner {
         if let Some(deadline) = self.closing
             && self.sending.qp().closed().is_none()
         {
-            self.receiving.stop(now);
+            self.receiving.stop(now, wakers);
             if (self.sending.idle() && self.receiving.idle()) || now >= deadline {
                 self.sending.qp().close();
             }

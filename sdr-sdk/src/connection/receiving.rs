@@ -125,18 +125,16 @@ impl Receiving {
     }
 
     /// Takes no more messages: what has not begun to arrive is cancelled.
-    pub(super) fn stop(&mut self, now: Nanos) {
-        let mut wakers = Vec::new();
+    pub(super) fn stop(&mut self, now: Nanos, wakers: &mut Vec<Waker>) {
         for w in self.waiting.drain(..) {
             let e = RecvError { why: TransferError::Closed, buf: Some(w.buf) };
-            w.cell.finish(Err(e), &mut wakers);
+            w.cell.finish(Err(e), wakers);
         }
         for i in (0..self.posted.len()).rev() {
             if self.posted[i].message.is_none() {
                 self.end(now, i, Some(DoneStatus::Cancelled), Err(TransferError::Closed));
             }
         }
-        wakers.into_iter().for_each(Waker::wake);
     }
 
     /// Ends everything with an error; true while buffers are on their way back.
