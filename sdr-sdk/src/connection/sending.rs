@@ -201,9 +201,12 @@ impl Sending {
             let len = w.request.buf.len() as u64;
             // Too long for the grant: the number is used up without packets, and both ends learn why.
             let open = if len > grant.bytes { 0 } else { len };
+            let spec = self.spec(grant.seq, open);
+            // Foreign code: when it panics, the request still waits and is failed with the others.
+            let scheme = self.scheme.sender(&spec);
             let Ok(stream) = self.qp.stream_start(open, None) else { return };
             let Some(Waiting { request, .. }) = self.waiting.pop_front() else { return };
-            if let Some(m) = self.begin(now, request, stream, grant, wakers) {
+            if let Some(m) = self.begin(now, request, stream, grant, scheme, wakers) {
                 self.active.push_back(m);
             }
             // Who waits next has waited for us until now.
@@ -213,12 +216,18 @@ impl Sending {
         }
     }
 
+    fn spec(&self, seq: Seq, bytes: u64) -> MessageSpec {
+        let packets = bytes.div_ceil(self.payload as u64) as u32;
+        MessageSpec { seq, bytes, packets, payload: self.payload }
+    }
+
     fn begin(
         &self,
         now: Nanos,
         request: SendRequest,
         stream: Stream,
         grant: NextGrant,
+        scheme: Box<dyn SchemeSender>,
         wakers: &mut Vec<Waker>,
     ) -> Option<Outgoing> {
         let (seq, bytes) = (grant.seq, request.buf.len() as u64);
@@ -227,11 +236,11 @@ impl Sending {
             return None;
         }
         let too_long = bytes > grant.bytes;
-        let packets = if too_long { 0 } else { bytes.div_ceil(self.payload as u64) as u32 };
         if too_long {
             let e = TransferError::TooLong { seq, len: bytes, posted: grant.bytes };
             request.cell.finish(Err(e), wakers);
         }
+        let packets = if too_long { 0 } else { self.spec(seq, bytes).packets };
         let spec = MessageSpec { seq, bytes, packets, payload: self.payload };
         let announce = Announce {
             seq,
@@ -248,7 +257,7 @@ impl Sending {
             seq,
             stream,
             spec,
-            scheme: self.scheme.sender(&MessageSpec { bytes: if too_long { 0 } else { bytes }, ..spec }),
+            scheme,
             announce,
             repeat: AnnounceRepeater::new(now),
             buf: request.buf,
