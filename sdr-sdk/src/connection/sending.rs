@@ -52,6 +52,8 @@ pub(super) struct Sending {
     grant_deadline: Nanos,
     progress_deadline: Nanos,
     scratch: Vec<u8>,
+    /// The queue pair has as many runs as it should hold; when some left, the fabric says so.
+    full: bool,
     now: Nanos,
 }
 
@@ -67,6 +69,7 @@ impl Sending {
             grant_deadline: config.grant_deadline,
             progress_deadline: config.progress_deadline,
             scratch: Vec::with_capacity(MAX_UPPER),
+            full: false,
             now: Nanos::ZERO,
             qp,
         }
@@ -325,7 +328,11 @@ impl Sending {
 
     /// Hands runs to the queue pair, oldest message first, as the pace allows.
     fn inject(&mut self, now: Nanos, c: &Conditions, mut queued: usize, stats: &mut ConnectionStats) {
-        while queued < QUEUED_RUNS {
+        loop {
+            self.full = queued >= QUEUED_RUNS;
+            if self.full {
+                return;
+            }
             let budget = self.pacer.budget(now, c.rtt);
             if budget == 0 {
                 return;
@@ -362,7 +369,7 @@ impl Sending {
         let free = self.pacer.free_at();
         let grant = self.waiting.front().map(|w| w.since + self.grant_deadline);
         let active = self.active.iter().flat_map(|m| {
-            let inject = m.scheme.wake_at(c).map(|t| t.max(free));
+            let inject = m.scheme.wake_at(c).filter(|_| !self.full).map(|t| t.max(free));
             [inject, m.repeat.wake_at(), Some(m.progress_at + self.progress_deadline)]
         });
         active.flatten().chain(grant).min()
