@@ -179,10 +179,15 @@ impl Sending {
         stats: &mut ConnectionStats,
         wakers: &mut Vec<Waker>,
     ) {
-        let Some(m) = self.index(seq).and_then(|i| self.active.remove(i)) else {
+        let index = self.index(seq);
+        let Some(m) = index.and_then(|i| self.active.remove(i)) else {
             // Said again: the peer lacks our `closed`. Or it is not started; then the peer says it again.
             return self.qp.repeat_facts();
         };
+        // Who was behind it had to wait until now.
+        if let Some(next) = index.and_then(|i| self.active.get_mut(i)) {
+            next.progress_at = now;
+        }
         let result = match status {
             DoneStatus::Whole => {
                 stats.delivered += 1;
@@ -283,14 +288,13 @@ impl Sending {
                 next.since = now;
             }
         }
-        let mut i = 0;
-        while i < self.active.len() {
-            let idle = now.since(self.active[i].progress_at);
+        // Messages are injected oldest first: what the oldest does is progress of all behind it.
+        while let Some(m) = self.active.front() {
+            let idle = now.since(m.progress_at);
             if idle < self.progress_deadline {
-                i += 1;
-                continue;
+                return;
             }
-            let Some(m) = self.active.remove(i) else { return };
+            let Some(m) = self.active.pop_front() else { return };
             let e = TransferError::Stalled {
                 operation: "send",
                 seq: m.seq,
@@ -370,8 +374,9 @@ impl Sending {
         let grant = self.waiting.front().map(|w| w.since + self.grant_deadline);
         let active = self.active.iter().flat_map(|m| {
             let inject = m.scheme.wake_at(c).filter(|_| !self.full).map(|t| t.max(free));
-            [inject, m.repeat.wake_at(), Some(m.progress_at + self.progress_deadline)]
+            [inject, m.repeat.wake_at()]
         });
-        active.flatten().chain(grant).min()
+        let stalled = self.active.front().map(|m| m.progress_at + self.progress_deadline);
+        active.flatten().chain(grant).chain(stalled).min()
     }
 }
