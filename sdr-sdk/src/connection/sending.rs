@@ -278,14 +278,16 @@ impl Sending {
     }
 
     fn expire(&mut self, now: Nanos, c: &Conditions, wakers: &mut Vec<Waker>) {
-        if let Some(w) = self.waiting.front()
-            && now.since(w.since) >= self.grant_deadline
-        {
-            let e = TransferError::NoReceive { seq: self.qp.next_seq(), waited: now.since(w.since) };
-            w.request.cell.finish(Err(e), wakers);
+        while let Some(w) = self.waiting.front() {
+            let (since, waited) = (w.since, now.since(w.since));
+            if waited < self.grant_deadline {
+                break;
+            }
+            w.request.cell.finish(Err(TransferError::NoReceive { seq: self.qp.next_seq(), waited }), wakers);
             self.waiting.pop_front();
+            // Who was behind it lacked the same receive, since the last one that was granted.
             if let Some(next) = self.waiting.front_mut() {
-                next.since = now;
+                next.since = next.since.max(since);
             }
         }
         // Messages are injected oldest first: what the oldest does is progress of all behind it.
