@@ -209,7 +209,13 @@ impl Receiving {
     }
 
     fn announced(&mut self, now: Nanos, a: &Announce) {
-        let Ok(i) = self.posted.binary_search_by(|m| m.seq.serial_cmp(a.seq)) else { return };
+        let Ok(i) = self.posted.binary_search_by(|m| m.seq.serial_cmp(a.seq)) else {
+            // Ended before it began: the sender lacks the outcome.
+            if let Ok(i) = self.done.binary_search_by(|(seq, ..)| seq.serial_cmp(a.seq)) {
+                self.done[i].2.asked(now);
+            }
+            return;
+        };
         let m = &mut self.posted[i];
         if m.message.is_some() {
             return;
