@@ -367,9 +367,11 @@ impl Receiving {
     }
 
     fn wake_at(&self) -> Option<Nanos> {
-        let posted = self.posted.iter().filter_map(|m| m.message.as_ref()).flat_map(|a| {
-            [a.pacer.wake_at(), a.scheme.wake_at()]
-        });
+        let posted = self
+            .posted
+            .iter()
+            .filter_map(|m| m.message.as_ref())
+            .flat_map(|a| [a.pacer.wake_at(), a.scheme.wake_at()]);
         let oldest = self.posted.iter().find_map(|m| m.message.as_ref());
         let stalled = oldest.map(|a| a.progress_at + self.progress_deadline);
         let done = self.done.iter().filter_map(|(.., r)| r.wake_at());
