@@ -5,7 +5,7 @@
 
 use netem::spec::PathSpec;
 use netem::{Pair, PairConfig, SimConfig};
-use sdr_sdk::connection::{RecvError, RecvResult, Received, SendResult, Transfer};
+use sdr_sdk::connection::{Received, RecvError, RecvResult, SendResult, Transfer};
 use sdr_sdk::memory::RecvBuf;
 use sdr_sdk::types::{Nanos, Seq};
 
@@ -181,8 +181,12 @@ impl Bed {
     /// Takes the results that are there.
     pub fn collect(&mut self) {
         for end in 0..2 {
-            self.sends[end].iter_mut().for_each(|t| drop(t.ended()));
-            self.recvs[end].iter_mut().for_each(|t| drop(t.ended()));
+            for t in &mut self.sends[end] {
+                t.ended();
+            }
+            for t in &mut self.recvs[end] {
+                t.ended();
+            }
         }
     }
 
@@ -240,10 +244,14 @@ impl Bed {
     pub fn open(&mut self) -> String {
         let mut out = String::new();
         for end in 0..2 {
-            for (i, t) in self.sends[end].iter_mut().enumerate().filter_map(|(i, t)| (!t.ended()).then_some((i, t))) {
+            for (i, t) in
+                self.sends[end].iter_mut().enumerate().filter_map(|(i, t)| (!t.ended()).then_some((i, t)))
+            {
                 out += &format!("send {i} ({} bytes) of end {end}; ", t.len);
             }
-            for (i, t) in self.recvs[end].iter_mut().enumerate().filter_map(|(i, t)| (!t.ended()).then_some((i, t))) {
+            for (i, t) in
+                self.recvs[end].iter_mut().enumerate().filter_map(|(i, t)| (!t.ended()).then_some((i, t)))
+            {
                 out += &format!("recv {i} ({} bytes) of end {end}; ", t.len);
             }
         }
@@ -310,7 +318,9 @@ impl Bed {
     /// Which message of `sender` the buffer holds, by the user immediate, after a look at every byte.
     fn index_of(&self, sender: usize, r: &Received) -> usize {
         let index = r.user.map_or(usize::MAX, |u| u as usize);
-        let Some(s) = self.sends[sender].get(index) else { panic!("message {} is none of ours: {:?}", r.seq, r.user) };
+        let Some(s) = self.sends[sender].get(index) else {
+            panic!("message {} is none of ours: {:?}", r.seq, r.user)
+        };
         assert_eq!(s.len, r.len, "length of message {}", r.seq);
         let wrong = (0..r.len).find(|&i| r.buf[i] != byte(tag(sender, index), i));
         assert_eq!(wrong, None, "byte of message {} (send {index} of end {sender})", r.seq);

@@ -68,14 +68,17 @@ pub struct Facts {
 impl Facts {
     /// Whether the datagram says it. The first datagram of a direction is no news.
     pub fn says(&mut self, kind: Kind, d: &Datagram<'_>) -> bool {
-        let frame = |wanted: fn(&frames::Frame<'_>) -> bool| Frames::new(d.upper).flatten().any(|f| wanted(&f));
+        let frame =
+            |wanted: fn(&frames::Frame<'_>) -> bool| Frames::new(d.upper).flatten().any(|f| wanted(&f));
         match kind {
             Kind::Cts => d.entries().len() > 0,
             Kind::Announce => frame(|f| matches!(f, frames::Frame::Announce(_))),
             Kind::Report => frame(|f| matches!(f, frames::Frame::Report(_))),
             Kind::Done => frame(|f| matches!(f, frames::Frame::Done(_))),
             Kind::FactsOnly => d.entries().len() == 0 && d.upper.is_empty() && d.header.close.is_none(),
-            Kind::GrantsSeen => self.grants_seen.get_or_insert(d.header.grants_seen).before(d.header.grants_seen),
+            Kind::GrantsSeen => {
+                self.grants_seen.get_or_insert(d.header.grants_seen).before(d.header.grants_seen)
+            }
             Kind::Closed => self.closed.get_or_insert(d.header.closed).before(d.header.closed),
             Kind::Probe => d.header.reply_wanted,
             Kind::Close => d.header.close.is_some(),

@@ -14,7 +14,9 @@ const KEEP_ALIVE: Nanos = Nanos::from_millis(150);
 
 #[test]
 fn ends_stop_for_2_s() {
-    for (ends, from) in [(vec![0], 0), (vec![0], 40), (vec![1], 0), (vec![1], 40), (vec![0, 1], 40), (vec![0, 1], 55)] {
+    for (ends, from) in
+        [(vec![0], 0), (vec![0], 40), (vec![1], 0), (vec![1], 40), (vec![0, 1], 40), (vec![0, 1], 55)]
+    {
         println!("{ends:?} stop after {from} ms");
         let mut bed = Bed::new(usual());
         bed.exchange(6, LEN);

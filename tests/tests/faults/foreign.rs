@@ -1,11 +1,14 @@
 //! Foreign code that panics: schemes and wakers.
 
 use netem::{Pair, SimNet};
-use sdr_sdk::connection::{Connection, ConnectionConfig, ConnectionDriver, RecvResult, SendResult, Transfer, TransferError};
+use sdr_sdk::connection::{
+    Connection, ConnectionConfig, ConnectionDriver, RecvResult, SendResult, Transfer, TransferError,
+};
 use sdr_sdk::context::{Context, ContextConfig, QpConfig};
 use sdr_sdk::engine::host::HostEngine;
 use sdr_sdk::reliability::{
-    Arrived, Conditions, MessageSpec, Outcome, Scheme, SchemeReceiver, SchemeSender, SelectiveRepeat, SendRun, Status,
+    Arrived, Conditions, MessageSpec, Outcome, Scheme, SchemeReceiver, SchemeSender, SelectiveRepeat,
+    SendRun, Status,
 };
 use sdr_sdk::types::Nanos;
 use sdr_tests::bed::{Bed, PACKET, RTT, usual};
@@ -122,7 +125,9 @@ impl Two {
         let usual = usual();
         let channels = usual.sim.channels;
         let (net, a, b) = SimNet::pair(usual.sim).unwrap();
-        let open = |f| Context::open(Box::new(f), Box::new(HostEngine::new(channels)), ContextConfig::default()).unwrap();
+        let open = |f| {
+            Context::open(Box::new(f), Box::new(HostEngine::new(channels)), ContextConfig::default()).unwrap()
+        };
         let contexts = [open(a), open(b)];
         let join = |bomb: Option<&Bomb>| {
             let qps = [0, 1].map(|end| contexts[end].create_qp(&QpConfig::default()).unwrap());
@@ -149,7 +154,12 @@ impl Two {
         }
     }
 
-    fn message(&self, connection: usize, from: usize, len: usize) -> (Transfer<SendResult>, Transfer<RecvResult>) {
+    fn message(
+        &self,
+        connection: usize,
+        from: usize,
+        len: usize,
+    ) -> (Transfer<SendResult>, Transfer<RecvResult>) {
         let mut src = self.contexts[from].register(len).unwrap();
         src.iter_mut().enumerate().for_each(|(i, b)| *b = sdr_tests::bed::byte(0, i));
         let dst = self.contexts[1 - from].register(len).unwrap();
@@ -160,7 +170,8 @@ impl Two {
     fn run(&mut self, limit: Nanos, mut done: impl FnMut() -> bool) -> bool {
         self.wake = [Some(self.now); 2];
         while !done() {
-            let due = |end: usize| [self.wake[end], self.net.nic_wake_at(end as u16)].into_iter().flatten().min();
+            let due =
+                |end: usize| [self.wake[end], self.net.nic_wake_at(end as u16)].into_iter().flatten().min();
             let due = [due(0), due(1)];
             let Some(next) = due.into_iter().flatten().min().filter(|t| *t <= limit) else { return false };
             self.now = self.now.max(next);
@@ -196,15 +207,18 @@ fn schemes_that_panic_end_their_connection_and_no_other() {
                 let mut two = Two::new(Some(&bomb), end);
                 let len = 300 * PACKET;
                 // Both directions of the first connection, so that the bomb goes off whichever half it is in.
-                let mut mine: Vec<_> = (0..3).flat_map(|_| [two.message(0, 0, len), two.message(0, 1, len)]).collect();
-                let mut other: Vec<_> = (0..3).flat_map(|_| [two.message(1, 0, len), two.message(1, 1, len)]).collect();
+                let mut mine: Vec<_> =
+                    (0..3).flat_map(|_| [two.message(0, 0, len), two.message(0, 1, len)]).collect();
+                let mut other: Vec<_> =
+                    (0..3).flat_map(|_| [two.message(1, 0, len), two.message(1, 1, len)]).collect();
                 let nothing = || (0..6).map(|_| (None, None)).collect::<Vec<_>>();
                 let (mut a, mut b) = (nothing(), nothing());
                 let ended = two.run(Nanos::from_secs(10), || {
                     let pairs = mine.iter_mut().zip(&mut a).chain(other.iter_mut().zip(&mut b));
                     pairs.map(|(t, out)| both(t, out)).fold(true, |all, one| all & one)
                 });
-                let went_off = bomb.left.load(Ordering::Relaxed) == 0 || bomb.left.load(Ordering::Relaxed) > n;
+                let went_off =
+                    bomb.left.load(Ordering::Relaxed) == 0 || bomb.left.load(Ordering::Relaxed) > n;
                 let case = format!("{call:?} {n} at end {end}");
                 assert!(ended, "{case}: transfers hang: {a:?}");
                 assert!(went_off, "{case} was never called");

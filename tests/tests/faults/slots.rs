@@ -32,9 +32,9 @@ fn done_lost_with_two_slots_and_two_generations() {
 #[test]
 fn counters_wrap() {
     let starts = [1 << 10, 1 << 18, 1 << 32, 0u64].map(|end| end.wrapping_sub(2));
-    for (s, g) in [(0, 0), (4, 2), (2, 2), (8, 4)] {
+    for (s, g) in [(0, 0), (4, 2), (2, 2)] {
         for send_first in starts {
-            for recv_first in [0, 7, send_first, u64::MAX - 30] {
+            for recv_first in [7, send_first, u64::MAX - 30] {
                 for path in ["rtt=5ms,rate=100Mbit", "rtt=5ms,rate=100Mbit,loss=0.01,seed=2"] {
                     println!("S={s} G={g}, from {send_first} and {recv_first}, {path}");
                     let mut c = slots(config(path), s, g);
@@ -96,7 +96,10 @@ fn both_ends_post_only_sends() {
     for end in [0, 1] {
         for i in 0..3 {
             let e = bed.send_error(end, i);
-            assert!(matches!(e, TransferError::NoReceive { waited, .. } if *waited >= Nanos::from_secs(30)), "{e:?}");
+            assert!(
+                matches!(e, TransferError::NoReceive { waited, .. } if *waited >= Nanos::from_secs(30)),
+                "{e:?}"
+            );
         }
     }
     bed.exchange(3, PACKET);

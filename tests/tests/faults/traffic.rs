@@ -74,7 +74,11 @@ fn a_datagram_is_answered_by_at_most_one() {
         let before = bed.pair.qps.net.counters(1).control_sent;
         let total = datagrams(&bed.pair);
         let at = bed.now();
-        bed.pair.qps.net.inject(Direction::A_TO_B, at, Forged::Control { q: QueueSet(0), bytes, valid: true });
+        bed.pair.qps.net.inject(
+            Direction::A_TO_B,
+            at,
+            Forged::Control { q: QueueSet(0), bytes, valid: true },
+        );
         bed.pass(Nanos::from_secs(1));
         let sent = bed.pair.qps.net.counters(1).control_sent - before;
         assert!(sent <= 1, "datagram {i} had {sent} answers");
