@@ -24,10 +24,10 @@ fn ends_stop_for_2_s() {
         ends.iter().for_each(|&end| bed.pair.qps.stop(end, true));
         bed.pass(Nanos::from_secs(2));
         ends.iter().for_each(|&end| bed.pair.qps.stop(end, false));
-        let took = bed.complete(RTT.mul_div(80, 1));
+        let took = bed.complete(RTT.mul_div(20, 1));
         println!("  {:.1} RTT after it goes on", took.0 as f64 / RTT.0 as f64);
         bed.exchange(3, LEN);
-        bed.complete(RTT.mul_div(40, 1));
+        bed.complete(RTT.mul_div(12, 1));
     }
 }
 
