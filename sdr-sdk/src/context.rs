@@ -11,6 +11,7 @@ use crate::memory::{MemoryError, RecvBuf, Region, RegionId};
 use crate::qp::core::{QpCore, Timing};
 use crate::qp::{QpInfo, UnconnectedQp};
 use crate::types::{Channel, Nanos, QueueSet, Seq};
+use crate::wake::wake_all;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -407,7 +408,7 @@ impl Context {
             }
             wake_at
         };
-        crate::wake::wake_all(wakers);
+        wake_all(wakers);
         wake_at
     }
 

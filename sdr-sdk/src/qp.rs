@@ -33,6 +33,7 @@ use crate::context::{Context, QpId};
 use crate::engine::EngineCounters;
 use crate::slots::ArmError;
 use crate::types::Nanos;
+use crate::wake::wake_all;
 use std::sync::Arc;
 
 /// Why a post was refused. Nothing was consumed; the buffer is inside.
@@ -222,7 +223,7 @@ impl Shared {
             qp.flush(now, fabric, &mut wakers);
             qp.wake_at(now)
         };
-        crate::wake::wake_all(wakers);
+        wake_all(wakers);
         wake_at
     }
 }

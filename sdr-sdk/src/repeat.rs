@@ -135,6 +135,11 @@ impl DoneRepeater {
         self.next = None;
     }
 
+    /// The peer shows that it lacks it: DONE is wanted at once. The pattern goes on from there.
+    pub fn asked(&mut self, now: Nanos) {
+        self.next = self.next.map(|next| next.min(now));
+    }
+
     /// When DONE is wanted next; `None` once closed.
     pub const fn wake_at(&self) -> Option<Nanos> {
         self.next

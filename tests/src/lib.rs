@@ -1,1 +1,9 @@
 //! Shared helpers of the cross-crate tests.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`bed`] | a pair of connections, the messages on them, and the check of every byte |
+//! | [`control`] | faults by what a control datagram says |
+
+pub mod bed;
+pub mod control;

@@ -218,7 +218,13 @@ impl Receiving {
     }
 
     fn announced(&mut self, now: Nanos, a: &Announce) {
-        let Ok(i) = self.posted.binary_search_by(|m| m.seq.serial_cmp(a.seq)) else { return };
+        let Ok(i) = self.posted.binary_search_by(|m| m.seq.serial_cmp(a.seq)) else {
+            // Ended before it began: the sender lacks the outcome.
+            if let Ok(i) = self.done.binary_search_by(|(seq, ..)| seq.serial_cmp(a.seq)) {
+                self.done[i].2.asked(now);
+            }
+            return;
+        };
         let m = &mut self.posted[i];
         if m.message.is_some() {
             return;
@@ -248,11 +254,13 @@ impl Receiving {
     fn follow(&mut self, now: Nanos, closed: Seq) {
         self.marks.clear();
         self.marks.extend((0..self.channels).filter_map(|ch| self.qp.progress(Channel(ch)).map(|p| p.any)));
-        let mut i = 0;
+        // Messages are injected oldest first: what an older one does is progress of all behind it.
+        let (mut i, mut progress_at) = (0, Nanos::ZERO);
         while i < self.posted.len() {
             let m = &mut self.posted[i];
             let seq = m.seq;
             let outcome = m.message.as_mut().and_then(|a| a.follow(now, seq, &m.handle, &self.marks));
+            progress_at = m.message.as_ref().map_or(progress_at, |a| a.progress_at.max(progress_at));
             if outcome == Some(Outcome::Whole) {
                 let Some(a) = &m.message else { return };
                 let whole = (seq, a.bytes as usize, a.user);
@@ -261,12 +269,12 @@ impl Receiving {
                 // An honest sender closes only after our DONE, unless it gives up.
                 self.end(now, i, None, Err(TransferError::CancelledBySender { seq }));
             } else if let Some(a) = &m.message
-                && now.since(a.progress_at) >= self.progress_deadline
+                && now.since(progress_at) >= self.progress_deadline
             {
                 let e = TransferError::Stalled {
                     operation: "recv",
                     seq,
-                    idle: now.since(a.progress_at),
+                    idle: now.since(progress_at),
                     packets: a.arrived.total(),
                     arrived: a.arrived.count(),
                     repairs: 0,
@@ -288,6 +296,9 @@ impl Receiving {
         outcome: Result<(Seq, usize, Option<u32>), TransferError>,
     ) {
         let Some(m) = self.posted.remove(i) else { return };
+        if let Some(next) = self.posted.iter_mut().skip(i).find_map(|m| m.message.as_mut()) {
+            next.progress_at = now;
+        }
         if let Some(status) = tell {
             let at = self.done.partition_point(|(seq, ..)| seq.before(m.seq));
             self.done.insert(at, (m.seq, status, DoneRepeater::new(now)));
@@ -365,10 +376,15 @@ impl Receiving {
     }
 
     fn wake_at(&self) -> Option<Nanos> {
-        let posted = self.posted.iter().filter_map(|m| m.message.as_ref()).flat_map(|a| {
-            [a.pacer.wake_at(), a.scheme.wake_at(), Some(a.progress_at + self.progress_deadline)]
-        });
-        posted.flatten().chain(self.done.iter().filter_map(|(.., r)| r.wake_at())).min()
+        let posted = self
+            .posted
+            .iter()
+            .filter_map(|m| m.message.as_ref())
+            .flat_map(|a| [a.pacer.wake_at(), a.scheme.wake_at()]);
+        let oldest = self.posted.iter().find_map(|m| m.message.as_ref());
+        let stalled = oldest.map(|a| a.progress_at + self.progress_deadline);
+        let done = self.done.iter().filter_map(|(.., r)| r.wake_at());
+        posted.flatten().chain(stalled).chain(done).min()
     }
 }
 

@@ -53,6 +53,8 @@ pub(super) struct Sending {
     grant_deadline: Nanos,
     progress_deadline: Nanos,
     scratch: Vec<u8>,
+    /// The queue pair has as many runs as it should hold; when some left, the fabric says so.
+    full: bool,
     now: Nanos,
 }
 
@@ -68,6 +70,7 @@ impl Sending {
             grant_deadline: config.grant_deadline,
             progress_deadline: config.progress_deadline,
             scratch: Vec::with_capacity(MAX_UPPER),
+            full: false,
             now: Nanos::ZERO,
             qp,
         }
@@ -185,10 +188,15 @@ impl Sending {
         stats: &mut ConnectionStats,
         wakers: &mut Vec<Waker>,
     ) {
-        let Some(m) = self.index(seq).and_then(|i| self.active.remove(i)) else {
+        let index = self.index(seq);
+        let Some(m) = index.and_then(|i| self.active.remove(i)) else {
             // Said again: the peer lacks our `closed`. Or it is not started; then the peer says it again.
             return self.qp.repeat_facts();
         };
+        // Who was behind it had to wait until now.
+        if let Some(next) = index.and_then(|i| self.active.get_mut(i)) {
+            next.progress_at = now;
+        }
         let result = match status {
             DoneStatus::Whole => {
                 stats.delivered += 1;
@@ -216,10 +224,13 @@ impl Sending {
             let len = w.request.as_ref().map_or(0, |r| r.buf.len() as u64);
             // Too long for the grant: the number is used up without packets, and both ends learn why.
             let open = if len > grant.bytes { 0 } else { len };
+            let spec = self.spec(grant.seq, open);
+            // Foreign code: when it panics, the request still waits and is failed with the others.
+            let scheme = self.scheme.sender(&spec);
             let Ok(stream) = self.qp.stream_start(open, None) else { return };
             let Some(Waiting { request, .. }) = self.waiting.pop_front() else { return };
             if let Some(request) = request
-                && let Some(m) = self.begin(now, request, stream, grant, wakers)
+                && let Some(m) = self.begin(now, request, stream, grant, scheme, wakers)
             {
                 self.active.push_back(m);
             }
@@ -230,12 +241,18 @@ impl Sending {
         }
     }
 
+    fn spec(&self, seq: Seq, bytes: u64) -> MessageSpec {
+        let packets = bytes.div_ceil(self.payload as u64) as u32;
+        MessageSpec { seq, bytes, packets, payload: self.payload }
+    }
+
     fn begin(
         &self,
         now: Nanos,
         request: SendRequest,
         stream: Stream,
         grant: NextGrant,
+        scheme: Box<dyn SchemeSender>,
         wakers: &mut Vec<Waker>,
     ) -> Option<Outgoing> {
         let (seq, bytes) = (grant.seq, request.buf.len() as u64);
@@ -244,11 +261,11 @@ impl Sending {
             return None;
         }
         let too_long = bytes > grant.bytes;
-        let packets = if too_long { 0 } else { bytes.div_ceil(self.payload as u64) as u32 };
         if too_long {
             let e = TransferError::TooLong { seq, len: bytes, posted: grant.bytes };
             request.cell.finish(Err(e), wakers);
         }
+        let packets = if too_long { 0 } else { self.spec(seq, bytes).packets };
         let spec = MessageSpec { seq, bytes, packets, payload: self.payload };
         let announce = Announce {
             seq,
@@ -265,7 +282,7 @@ impl Sending {
             seq,
             stream,
             spec,
-            scheme: self.scheme.sender(&MessageSpec { bytes: if too_long { 0 } else { bytes }, ..spec }),
+            scheme,
             announce,
             repeat: AnnounceRepeater::new(now),
             buf: request.buf,
@@ -278,26 +295,28 @@ impl Sending {
     }
 
     fn expire(&mut self, now: Nanos, c: &Conditions, wakers: &mut Vec<Waker>) {
-        if let Some(w) = self.waiting.front()
-            && now.since(w.since) >= self.grant_deadline
-        {
-            let e = TransferError::NoReceive { seq: self.qp.next_seq(), waited: now.since(w.since) };
+        while let Some(w) = self.waiting.front() {
+            let (since, waited) = (w.since, now.since(w.since));
+            if waited < self.grant_deadline {
+                break;
+            }
             if let Some(request) = &w.request {
+                let e = TransferError::NoReceive { seq: self.qp.next_seq(), waited };
                 request.cell.finish(Err(e), wakers);
             }
             self.waiting.pop_front();
+            // Who was behind it lacked the same receive, since the last one that was granted.
             if let Some(next) = self.waiting.front_mut() {
-                next.since = now;
+                next.since = next.since.max(since);
             }
         }
-        let mut i = 0;
-        while i < self.active.len() {
-            let idle = now.since(self.active[i].progress_at);
+        // Messages are injected oldest first: what the oldest does is progress of all behind it.
+        while let Some(m) = self.active.front() {
+            let idle = now.since(m.progress_at);
             if idle < self.progress_deadline {
-                i += 1;
-                continue;
+                return;
             }
-            let Some(m) = self.active.remove(i) else { return };
+            let Some(m) = self.active.pop_front() else { return };
             let e = TransferError::Stalled {
                 operation: "send",
                 seq: m.seq,
@@ -335,7 +354,11 @@ impl Sending {
 
     /// Hands runs to the queue pair, oldest message first, as the pace allows.
     fn inject(&mut self, now: Nanos, c: &Conditions, mut queued: usize, stats: &mut ConnectionStats) {
-        while queued < QUEUED_RUNS {
+        loop {
+            self.full = queued >= QUEUED_RUNS;
+            if self.full {
+                return;
+            }
             let budget = self.pacer.budget(now, c.rtt);
             if budget == 0 {
                 return;
@@ -372,9 +395,10 @@ impl Sending {
         let free = self.pacer.free_at();
         let grant = self.waiting.front().map(|w| w.since + self.grant_deadline);
         let active = self.active.iter().flat_map(|m| {
-            let inject = m.scheme.wake_at(c).map(|t| t.max(free));
-            [inject, m.repeat.wake_at(), Some(m.progress_at + self.progress_deadline)]
+            let inject = m.scheme.wake_at(c).filter(|_| !self.full).map(|t| t.max(free));
+            [inject, m.repeat.wake_at()]
         });
-        active.flatten().chain(grant).min()
+        let stalled = self.active.front().map(|m| m.progress_at + self.progress_deadline);
+        active.flatten().chain(grant).chain(stalled).min()
     }
 }

@@ -13,6 +13,9 @@ use std::task::Waker;
 /// Datagrams of the layer above that wait here, each way; more are dropped, as a network would.
 const MAILBOX: usize = 256;
 
+/// A datagram that the fabric had no room for is offered again after this.
+const CONTROL_RETRY: Nanos = Nanos::from_micros(20);
+
 /// Settings that the context hands down.
 #[derive(Clone, Copy)]
 pub(crate) struct Timing {
@@ -52,6 +55,8 @@ pub(crate) struct QpCore {
     pub(crate) to_recv_half: VecDeque<Box<[u8]>>,
     outbox: VecDeque<(bool, Box<[u8]>)>,
     scratch: Vec<u8>,
+    /// The fabric had no room for a datagram.
+    control_full: bool,
 }
 
 impl QpCore {
@@ -77,6 +82,7 @@ impl QpCore {
             to_recv_half: VecDeque::new(),
             outbox: VecDeque::new(),
             scratch: Vec::with_capacity(crate::fabric::MAX_CONTROL),
+            control_full: false,
         }
     }
 
@@ -186,7 +192,8 @@ impl QpCore {
         let entries = from.into_iter().flat_map(|from| self.recv.grants(from));
         let first = from.unwrap_or(load.granted);
         let Ok(written) = control::encode(&h, first, entries, upper, &mut self.scratch) else { return true };
-        if !fabric.control(now, self.q, &self.scratch) {
+        self.control_full = !fabric.control(now, self.q, &self.scratch);
+        if self.control_full {
             return false;
         }
         self.counters.control_sent += 1;
@@ -215,6 +222,7 @@ impl QpCore {
     /// When `flush` has something to do without news.
     pub(crate) fn wake_at(&self, now: Nanos) -> Option<Nanos> {
         let link = self.link.wake_at(now, self.load());
+        let link = if self.control_full { Some(now + CONTROL_RETRY) } else { link };
         [link, self.recv.wake_at(self.timing.retire_deadline)].into_iter().flatten().min()
     }
 }

@@ -51,6 +51,8 @@ pub(crate) struct PeerLink {
     /// Newest clock value of the peer, and when it came.
     peer_clock: Option<(Nanos, Nanos)>,
     last_heard: Nanos,
+    /// When `due` was last asked.
+    last_run: Nanos,
     started: bool,
     /// Something was posted when `due` was last asked.
     busy: bool,
@@ -79,6 +81,7 @@ impl PeerLink {
             close_owed: false,
             peer_clock: None,
             last_heard: Nanos::ZERO,
+            last_run: Nanos::ZERO,
             started: false,
             busy: false,
             cts: CtsRepeater::new(first_grant),
@@ -158,8 +161,11 @@ impl PeerLink {
     /// Advances the timers; true when a datagram is due now, even without an upper payload.
     pub(crate) fn due(&mut self, now: Nanos, load: Load) -> bool {
         if !self.started {
-            (self.started, self.last_heard, self.next_probe) = (true, now, now);
+            (self.started, self.last_heard, self.next_probe, self.last_run) = (true, now, now, now);
         }
+        // Time in which this side did not run, or asked for nothing, is not the peer's silence.
+        let stood_still = now.since(self.last_run).since(self.keep_alive());
+        (self.last_heard, self.last_run) = ((self.last_heard + stood_still).min(now), now);
         if self.closed.is_some() {
             return self.close_owed;
         }

@@ -7,7 +7,7 @@ use netem::units::BitRate;
 use sdr_sdk::connection::{Connection, ConnectionConfig, ConnectionDriver};
 use sdr_sdk::context::{Context, ContextConfig, QpConfig};
 use sdr_sdk::engine::host::HostEngine;
-use sdr_sdk::fabric::{
+use sdr_sdk::fabric::{Opened, 
     Caps, CompletionModel, CompletionRun, Event, EventSink, Fabric, FabricError, Grant, QueueSpec, WriteRun,
 };
 use sdr_sdk::memory::{RawSlice, Region, RegionId};
@@ -65,10 +65,10 @@ unsafe impl Fabric for Counting {
     fn completions(&self, ch: Channel) -> CompletionModel<'_> {
         self.0.completions(ch)
     }
-    fn open(&mut self, spec: &QueueSpec) -> Result<(QueueSet, Vec<u8>), FabricError> {
+    fn open(&mut self, spec: &QueueSpec) -> Result<Opened, FabricError> {
         let r = self.0.open(spec)?;
         self.1.queues.fetch_add(1, Ordering::Relaxed);
-        *self.1.last_queue.lock().unwrap() = Some(r.0);
+        *self.1.last_queue.lock().unwrap() = Some(r.q);
         Ok(r)
     }
     fn connect(&mut self, q: QueueSet, peer: &[u8]) -> Result<(), FabricError> {
