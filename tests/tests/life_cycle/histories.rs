@@ -7,9 +7,10 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use netem::sim::{Direction, FrameKind, Granularity, Verdict};
+use netem::sim::{Direction, Forged, FrameKind, Granularity, Verdict};
 use sdr_sdk::qp::{PostError, SendState, Stream};
-use sdr_sdk::{ChunkIndex, Nanos, PacketOffset, Seq};
+
+use sdr_sdk::{ChunkIndex, Nanos, PacketOffset, QueueSet, Seq};
 
 use crate::rig::{Rig, Shape, arrived};
 
@@ -361,6 +362,30 @@ fn packet_in_the_queue_of_a_stopped_receiver_does_not_hit_the_new_buffer() {
     h.send(1);
     h.until(2_116);
     h.assert_whole(1);
+    h.end();
+}
+
+#[test]
+fn packet_behind_more_than_one_polls_work_does_not_hit_the_new_buffer() {
+    let mut h = History::new(Shape { slots: 1, generations: 1, ..Shape::default() });
+    h.plan(0, 1, Verdict::Duplicate(ms(50)));
+    h.whole(0);
+    h.rig.pair.stop(1, true);
+    for _ in 0..5_000 {
+        let noise = Forged::Control { q: QueueSet(0), bytes: Vec::new(), valid: false };
+        h.rig.pair.net.inject(Direction::A_TO_B, ms(20), noise);
+    }
+    h.until(2_110);
+    h.rig.pair.stop(1, false);
+    // The first poll does not come to the packet, so that it must not believe in its age.
+    h.rig.pair.step();
+    assert_eq!((h.rig.now(), h.late()), (ms(2_110), 0));
+    h.busy();
+    h.until(2_111);
+    assert_eq!(h.late(), 1);
+    h.post(1);
+    h.until(2_114);
+    assert_eq!(h.packets(1), [false; 4]);
     h.end();
 }
 
