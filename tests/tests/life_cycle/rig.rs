@@ -5,6 +5,7 @@
 //! are never marker or guard.
 
 use netem::rng::derive_seed;
+use netem::units::BitRate;
 use netem::{LinkSpec, QpPair, SimConfig};
 use sdr_sdk::qp::{PostError, RecvHandle, RecvQp, Retire, SendQp};
 use sdr_sdk::{ChunkIndex, ContextConfig, Nanos, QpConfig, RecvBuf, SendBuf, Seq};
@@ -32,6 +33,8 @@ pub struct Shape {
     pub delay: Nanos,
     pub disarm_delay: Nanos,
     pub post_limit: Option<u64>,
+    /// Bits per second; without, packets take no time on the wire.
+    pub rate: Option<u64>,
     /// First message number.
     pub first: Seq,
     /// Messages that the sender has bytes for.
@@ -54,6 +57,7 @@ impl Default for Shape {
             delay: Nanos::from_millis(1),
             disarm_delay: Nanos::ZERO,
             post_limit: None,
+            rate: None,
             first: Seq(0),
             messages: 32,
             buffers: vec![64; 4],
@@ -72,7 +76,9 @@ impl Shape {
     }
 
     fn pair(&self) -> (QpPair, [(SendQp, RecvQp); 2]) {
-        let link = |n| LinkSpec { delay: self.delay, seed: derive_seed(self.seed, n), ..LinkSpec::default() };
+        let rate = self.rate.map(|bits| BitRate::new(bits).expect("a rate that a link can have"));
+        let seed = |n| derive_seed(self.seed, n);
+        let link = |n| LinkSpec { rate, delay: self.delay, seed: seed(n), ..LinkSpec::default() };
         let sim = SimConfig {
             path: (link(1), link(2)).into(),
             channels: self.channels,

@@ -115,6 +115,9 @@ impl Plan {
         let eager = 0.2 + 0.8 * r.unit();
         let disarm_delay =
             if r.below(2) == 0 { Nanos::ZERO } else { Nanos(r.below(lifetime.0.min(4_000_000))) };
+        // A slow wire behind a short queue, so that runs wait at the sender; packets take 5 to 80 us.
+        let post_limit = (r.below(4) == 0).then(|| 1 + r.below(6));
+        let rate = post_limit.and_then(|_| (r.below(2) == 0).then(|| payload * 8 * (12_500 << r.below(5))));
         let shape = Shape {
             seed,
             slots,
@@ -125,7 +128,8 @@ impl Plan {
             lifetime,
             delay,
             disarm_delay,
-            post_limit: (r.below(4) == 0).then(|| 1 + r.below(6)),
+            post_limit,
+            rate,
             first: Seq(firsts[r.below(5) as usize]),
             messages: messages + slots as usize,
             buffers,
@@ -161,7 +165,8 @@ impl Plan {
             add(&|p| std::mem::take(effect(p)) > 0.0);
         }
         add(&|p| std::mem::take(&mut p.shape.disarm_delay) > Nanos::ZERO);
-        add(&|p| p.shape.post_limit.take().is_some());
+        add(&|p| p.shape.rate.take().is_some());
+        add(&|p| p.shape.rate.is_none() && p.shape.post_limit.take().is_some());
         add(&|p| std::mem::replace(&mut p.shape.channels, 1) > 1);
         all
     }
