@@ -87,7 +87,10 @@ impl QpCore {
     }
 
     fn load(&self) -> Load {
-        let busy = self.expecting || self.recv.armed() > 0 || self.send.open_messages() > 0;
+        // A completed receive too, until the peer said that it is closed: its slot waits for that, and a lost datagram
+        // is repeated only when somebody asks.
+        let unclosed = self.recv.closed().before(self.recv.granted());
+        let busy = self.expecting || self.recv.armed() > 0 || unclosed || self.send.open_messages() > 0;
         Load { busy, granted: self.recv.granted() }
     }
 
