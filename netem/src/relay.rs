@@ -15,9 +15,11 @@
 //! | `relay/clock.rs` | the only readings of a clock |
 //! | `relay/sys.rs` | system calls |
 //!
-//! Choices. Rate and queue count UDP payload, without headers. A datagram enters its link when the kernel received it, so
-//! a relay that wakes late adds nothing as long as the delay is longer than it was late. Nothing leaves early. A busy
-//! relay turns its loop at most once in [`GRAIN`], which is also the most that batching delays a datagram.
+//! Choices. Rate and queue count UDP payload, without headers; bursts count packets of [`LinkSpec::reference_bytes`] at
+//! link rate. A datagram enters its link when the kernel received it, so a relay that wakes late adds nothing as long as
+//! the delay is longer than it was late. Nothing leaves early. A busy relay turns its loop at most once in [`GRAIN`],
+//! which is also the most that batching delays a datagram. What the kernel drops before the relay can read it is counted
+//! apart, as [`DirectionStats::receive_drops`]: with any of those the link was not the one asked for.
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -245,8 +247,9 @@ impl Relay {
         let mut ready = Vec::new();
         while !stop.load(Ordering::Relaxed) {
             let turn = self.clock.now();
+            let mut behind = false;
             for token in &ready {
-                self.receive(*token, &mut receiver)?;
+                behind |= self.receive(*token, &mut receiver)?;
             }
             let sent = self.release();
             if turn.since(self.swept) >= SWEEP {
@@ -255,7 +258,7 @@ impl Relay {
             }
             self.monitor.publish(self.stats());
             let spent = self.clock.now().since(turn);
-            if (sent || !ready.is_empty()) && spent < GRAIN {
+            if (sent || !ready.is_empty()) && !behind && spent < GRAIN {
                 sys::pause(GRAIN - spent)?;
             }
             let due = [&self.forward, &self.reverse].into_iter().filter_map(|d| d.link.next_due()).min();
@@ -266,7 +269,8 @@ impl Relay {
         Ok(())
     }
 
-    fn receive(&mut self, token: u64, receiver: &mut Receiver) -> io::Result<()> {
+    /// Takes what a socket has; whether there may be more.
+    fn receive(&mut self, token: u64, receiver: &mut Receiver) -> io::Result<bool> {
         for _ in 0..RECV_ROUNDS {
             let more = if token == LISTENER {
                 self.receive_from_clients(receiver)?
@@ -274,10 +278,10 @@ impl Relay {
                 self.receive_from_server(token as usize, receiver)
             };
             if !more {
-                break;
+                return Ok(false);
             }
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Whether there may be more.

@@ -24,6 +24,8 @@ const RECV_PAGE_OFFSET: usize = 2048;
 pub(super) const SEND_FRAMES: usize = 64;
 /// Asked of both socket buffers; the system's limit may give less.
 const SOCKET_BUFFER: libc::c_int = 4 << 20;
+/// Asked of the receive buffer where privileges reach beyond that limit: a quarter of a second of 1400 B at 1 Gbit/s.
+const FORCED_BUFFER: libc::c_int = 32 << 20;
 
 fn check(result: libc::c_int) -> io::Result<libc::c_int> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
@@ -40,6 +42,7 @@ fn set(socket: &UdpSocket, level: libc::c_int, option: libc::c_int, value: libc:
 pub(super) fn tune(socket: &UdpSocket) {
     for (level, option, value) in [
         (libc::SOL_SOCKET, libc::SO_RCVBUF, SOCKET_BUFFER),
+        (libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, FORCED_BUFFER),
         (libc::SOL_SOCKET, libc::SO_SNDBUF, SOCKET_BUFFER),
         (libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 1),
         (libc::SOL_SOCKET, libc::SO_RXQ_OVFL, 1),
@@ -164,7 +167,7 @@ impl Receiver {
             header.msg_hdr.msg_control = controls[i].0.as_mut_ptr().cast();
             header.msg_hdr.msg_controllen = controls[i].0.len() as _;
         }
-        let (count, flags) = (RECV_MESSAGES as libc::c_uint, libc::MSG_DONTWAIT);
+        let (count, flags) = (RECV_MESSAGES as libc::c_uint, libc::MSG_DONTWAIT as _);
         // SAFETY: names, controls and vectors outlive the call, each as long as its header says; the vectors cover disjoint
         // parts of `area`, which is borrowed mutably.
         let taken = check(unsafe {
@@ -176,7 +179,8 @@ impl Receiver {
                 len: (headers[i].msg_len as usize).min(RECV_ROOM),
                 ..Received::default()
             };
-            read_controls(&headers[i].msg_hdr, &mut message);
+            // SAFETY: the kernel has written the control messages of this header into its aligned room.
+            unsafe { read_controls(&headers[i].msg_hdr, &mut message) };
             self.received[i] = message;
         }
         Ok((taken, taken == RECV_MESSAGES))
@@ -193,37 +197,53 @@ impl Receiver {
     }
 }
 
-/// The control messages of a header that the kernel has filled in.
-fn read_controls(header: &libc::msghdr, message: &mut Received) {
-    // SAFETY: `msg_control` points at `msg_controllen` bytes of control messages that the kernel wrote into aligned room;
-    // the pointers given are null or within it.
+/// Reads the control messages that came with a message.
+///
+/// # Safety
+/// `msg_control` points at `msg_controllen` initialised bytes, aligned for headers and written by the kernel.
+unsafe fn read_controls(header: &libc::msghdr, message: &mut Received) {
+    // SAFETY: as the caller promises; the pointers given here and below are null or within the control messages.
     let mut next = unsafe { libc::CMSG_FIRSTHDR(header) };
     while !next.is_null() {
         // SAFETY: not null, so a header written by the kernel.
-        let (level, kind) = unsafe { ((*next).cmsg_level, (*next).cmsg_type) };
-        // SAFETY: the data follows the header.
-        let data = unsafe { libc::CMSG_DATA(next) };
-        match (level, kind) {
+        let control = unsafe { &*next };
+        match (control.cmsg_level, control.cmsg_type) {
             (libc::SOL_UDP, libc::UDP_GRO) => {
-                // SAFETY: the kernel's data of this type is an `int`, perhaps unaligned.
-                let size = unsafe { data.cast::<libc::c_int>().read_unaligned() };
-                message.segment = usize::try_from(size).unwrap_or(0);
+                // SAFETY: `next` is a header written by the kernel, and any bytes are a number.
+                let size: Option<libc::c_int> = unsafe { read_data(next) };
+                message.segment = size.and_then(|s| usize::try_from(s).ok()).unwrap_or(0);
             }
             (libc::SOL_SOCKET, libc::SCM_TIMESTAMPNS) => {
-                // SAFETY: the kernel's data of this type is a `timespec`, perhaps unaligned.
-                let at = unsafe { data.cast::<libc::timespec>().read_unaligned() };
-                let (seconds, nanos) = (u64::try_from(at.tv_sec), u32::try_from(at.tv_nsec));
-                message.stamp = seconds.ok().zip(nanos.ok()).map(|(s, n)| Duration::new(s, n));
+                // SAFETY: as above; two numbers.
+                let at: Option<libc::timespec> = unsafe { read_data(next) };
+                message.stamp = at.and_then(|at| {
+                    Some(Duration::new(u64::try_from(at.tv_sec).ok()?, u32::try_from(at.tv_nsec).ok()?))
+                });
             }
             (libc::SOL_SOCKET, libc::SO_RXQ_OVFL) => {
-                // SAFETY: the kernel's data of this type is a 32-bit count, perhaps unaligned.
-                message.drops = Some(unsafe { data.cast::<u32>().read_unaligned() });
+                // SAFETY: as above.
+                message.drops = unsafe { read_data(next) };
             }
             _ => {}
         }
         // SAFETY: `next` is a header within the control messages of `header`.
         next = unsafe { libc::CMSG_NXTHDR(header, next) };
     }
+}
+
+/// The data of a control message, when it is as long as a `T`.
+///
+/// # Safety
+/// `control` is a header followed by the data that its length says; any bytes are a valid `T`.
+unsafe fn read_data<T>(control: *const libc::cmsghdr) -> Option<T> {
+    // SAFETY: arithmetic on a constant.
+    let whole = unsafe { libc::CMSG_LEN(size_of::<T>() as libc::c_uint) };
+    // SAFETY: the caller's header.
+    if unsafe { (*control).cmsg_len } != whole as _ {
+        return None;
+    }
+    // SAFETY: that many bytes follow the header, and any are a `T`; they may be unaligned.
+    Some(unsafe { libc::CMSG_DATA(control).cast::<T>().read_unaligned() })
 }
 
 /// Datagrams that go out as one message: all of one size, but the last may be shorter.
@@ -266,8 +286,7 @@ pub(super) fn send(
             header.msg_namelen = *len as libc::socklen_t;
         }
         if run.frames > 1 {
-            header.msg_control = controls[i].0.as_mut_ptr().cast();
-            put_segment(header, own[0].iov_len as u16);
+            put_segment(header, &mut controls[i], own[0].iov_len as u16);
         }
     }
     // SAFETY: the name, controls, vectors and the frames outlive the call, each as long as its header says; the kernel only
@@ -276,18 +295,19 @@ pub(super) fn send(
     Ok(check(sent)? as usize)
 }
 
-/// Writes the control message that has the kernel cut a message into datagrams of `size`; `msg_control` is a [`Control`].
-fn put_segment(header: &mut libc::msghdr, size: u16) {
+/// Gives `header` the control message that has the kernel cut it into datagrams of `size`.
+fn put_segment(header: &mut libc::msghdr, control: &mut Control<32>, size: u16) {
     // SAFETY: arithmetic on a constant.
     let (space, len) = unsafe { (libc::CMSG_SPACE(2), libc::CMSG_LEN(2)) };
+    header.msg_control = control.0.as_mut_ptr().cast();
     header.msg_controllen = space as _;
-    // SAFETY: `msg_control` points at 32 aligned, zeroed bytes, room for a header and two bytes.
+    // SAFETY: `msg_control` points at 32 aligned bytes, room for a header and two bytes, so the first header is there.
     unsafe {
-        let control = libc::CMSG_FIRSTHDR(header);
-        (*control).cmsg_level = libc::SOL_UDP;
-        (*control).cmsg_type = libc::UDP_SEGMENT;
-        (*control).cmsg_len = len as _;
-        libc::CMSG_DATA(control).cast::<u16>().write_unaligned(size);
+        let first = libc::CMSG_FIRSTHDR(header);
+        (*first).cmsg_level = libc::SOL_UDP;
+        (*first).cmsg_type = libc::UDP_SEGMENT;
+        (*first).cmsg_len = len as _;
+        libc::CMSG_DATA(first).cast::<u16>().write_unaligned(size);
     }
 }
 

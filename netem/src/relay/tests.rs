@@ -81,7 +81,10 @@ fn receive(socket: &UdpSocket, count: usize, mut each: impl FnMut(&[u8])) -> usi
         match receiver.recv(socket) {
             Ok((messages, _)) => {
                 for i in 0..messages {
-                    receiver.message(i).1.inspect(|_| received += 1).for_each(&mut each);
+                    for datagram in receiver.message(i).1 {
+                        received += 1;
+                        each(datagram);
+                    }
                 }
                 last = Instant::now();
             }
