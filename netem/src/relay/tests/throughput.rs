@@ -2,13 +2,14 @@
 
 use super::*;
 
-/// Seconds that the calling thread has run.
-fn thread_cpu() -> f64 {
+/// Seconds that the calling thread has run, and has waited for a core.
+fn thread_times() -> [f64; 2] {
     let stat = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
-    stat.split(' ').next().and_then(|ns| ns.parse::<f64>().ok()).map_or(f64::NAN, |ns| ns / 1e9)
+    let mut times = stat.split(' ').map(|ns| ns.parse::<f64>().map_or(f64::NAN, |ns| ns / 1e9));
+    std::array::from_fn(|_| times.next().unwrap_or(f64::NAN))
 }
 
-/// Offers `offered` bit/s for two seconds in datagrams of `size`, `batch` at a time, joined or one by one.
+/// Offers `offered` bit/s for two seconds in datagrams of `size`, joined by the sender or one by one.
 fn measure(size: usize, offered: f64, joined: bool) -> String {
     let server = socket("127.0.0.1:0");
     let path = "rtt=10ms".parse().unwrap();
@@ -18,9 +19,10 @@ fn measure(size: usize, offered: f64, joined: bool) -> String {
     let stop = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&stop);
     let relaying = thread::spawn(move || {
-        let before = thread_cpu();
+        let before = thread_times();
         relay.run(&flag).unwrap();
-        (relay.stats().forward, thread_cpu() - before)
+        let after = thread_times();
+        (relay.stats().forward, after[0] - before[0], after[1] - before[1])
     });
     let flag = Arc::clone(&stop);
     let receiving = thread::spawn(move || {
@@ -54,14 +56,16 @@ fn measure(size: usize, offered: f64, joined: bool) -> String {
     thread::sleep(Duration::from_millis(50));
     stop.store(true, Ordering::Relaxed);
     receiving.join().unwrap();
-    let (forward, cpu) = relaying.join().unwrap();
+    let (forward, cpu, waited) = relaying.join().unwrap();
     let how = if joined { "joined" } else { "single" };
     format!(
-        "{size:>5} B {how}: offered {:.2} Gbit/s, carried {carried:.2}, dropped before the relay {}, relay CPU {:.0} % of a core, {:.2} us a datagram",
+        "{size:>5} B {how}: offered {:.2} Gbit/s, carried {carried:.2}, dropped before the relay {}; relay {:.0} % of a \
+         core, {:.2} us a datagram, waited for a core {:.0} %",
         stats.bytes_out as f64 * 8.0 / elapsed / 1e9,
         forward.receive_drops,
         100.0 * cpu / elapsed,
         1e6 * cpu / forward.datagrams_in as f64,
+        100.0 * waited / elapsed,
     )
 }
 
