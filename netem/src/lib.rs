@@ -1,7 +1,7 @@
 //! Link models and virtual time.
 //!
-//! A link is a pure, seeded function: `now` and the seed come in, arrivals come out. Nothing here reads a clock, starts a
-//! thread or opens a file, so the same model runs under a user-space emulator and in virtual time at 3.2 Tbit/s.
+//! A link is a pure, seeded function: `now` and the seed come in, arrivals come out. Nothing but [`relay`] reads a clock,
+//! so the same model runs between UDP programs and in virtual time at 3.2 Tbit/s.
 //!
 //! | module | what it holds |
 //! |---|---|
@@ -14,6 +14,7 @@
 //! | [`sim`] | the simulated fabric: NICs joined by links, in virtual time |
 //! | [`pair`] | two ends in virtual time: contexts, queue pairs, connections |
 //! | [`trial`] | completion times by simulation |
+//! | [`relay`] | a path between UDP programs in real time (Linux) |
 //! | [`conformance`] | what every fabric must do, as one test body |
 
 // One file of the simulated fabric writes into user memory.
@@ -23,6 +24,8 @@ pub mod conformance;
 pub mod link;
 pub mod loss;
 pub mod pair;
+#[cfg(target_os = "linux")]
+pub mod relay;
 pub mod rng;
 pub mod sim;
 pub mod spec;
