@@ -195,7 +195,11 @@ fn one_line(e: &clap::Error) -> String {
     let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
     let paragraph: Vec<_> = text.lines().take_while(|line| !line.trim().is_empty()).map(words).collect();
     let tips: Vec<_> = text.lines().filter(|line| line.trim_start().starts_with("tip:")).map(words).collect();
-    [paragraph.join(" "), tips.join(", ")].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("; ")
+    [paragraph.join(" "), tips.join(", ")]
+        .into_iter()
+        .filter(|part| !part.is_empty())
+        .collect::<Vec<_>>()
+        .join("; ")
 }
 
 /// A value and its unit, for messages.

@@ -114,7 +114,11 @@ fn trial(args: &SimArgs) -> Result<Trial, CommandError> {
     let mut path = path(&args.path)?;
     path.seed = match (args.seed, &args.path.link) {
         (Some(seed), Some(link)) if link.seed != 0 && link.seed != seed => {
-            return Err(usage(format!("{} and seed={} in --link: give one of them", flag("seed", seed), link.seed)));
+            return Err(usage(format!(
+                "{} and seed={} in --link: give one of them",
+                flag("seed", seed),
+                link.seed
+            )));
         }
         (Some(seed), _) => seed,
         (None, Some(link)) if link.seed != 0 => link.seed,
@@ -132,6 +136,11 @@ fn trial(args: &SimArgs) -> Result<Trial, CommandError> {
         }
         other => CommandError::Failed(other.to_string()),
     })?;
+    if bound == Nanos::ZERO {
+        return Err(usage(
+            "RTT + bytes / rate is below 1 ns: choose a longer path or a lower rate".to_owned(),
+        ));
+    }
     if bound > MAX_BOUND {
         let path = &trial.path;
         let rate = path.rate.map(|r| r.to_string()).unwrap_or_default();
@@ -176,7 +185,10 @@ fn path(args: &PathArgs) -> Result<PathSpec, CommandError> {
         (Some(rtt), Some(distance), _) => return one_of(flag("rtt", rtt), flag("distance", distance)),
         (_, Some(distance), medium) => PathLength::Distance(distance, medium.unwrap_or_default()),
         (_, None, Some(medium)) => {
-            return Err(usage(format!("{} has no --distance: add one, or leave it out", flag("medium", medium))));
+            return Err(usage(format!(
+                "{} has no --distance: add one, or leave it out",
+                flag("medium", medium)
+            )));
         }
         (rtt, None, None) => PathLength::Rtt(rtt.map_or(Nanos::from_millis(25), |rtt| rtt.0)),
     };

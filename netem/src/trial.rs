@@ -94,7 +94,9 @@ pub enum TrialError {
     #[error("the path has no rate; give one, such as rate=400Gbit")]
     NoRate,
     /// The message does not fit a queue pair of this packet size.
-    #[error("{bytes} bytes in packets of {payload} bytes: a message has 1 to {max} bytes; choose a larger packet")]
+    #[error(
+        "{bytes} bytes in packets of {payload} bytes: a message has 1 to {max} bytes; choose a larger packet"
+    )]
     Size {
         /// Asked for.
         bytes: u64,
@@ -189,7 +191,8 @@ impl Trial {
         let start = pair.now();
         let mut send = pair.connections[0].send(src, None);
         pair.touch();
-        let limit = start + rtt.mul_div(1_000, 1) + self.lower_bound()?.mul_div(1_000, 1) + Nanos::from_secs(3_600);
+        let limit =
+            start + rtt.mul_div(1_000, 1) + self.lower_bound()?.mul_div(1_000, 1) + Nanos::from_secs(3_600);
         let failed = |why: String| TrialError::Failed { seed, why };
         let mut steps = 0_u64;
         let end = pair.run(limit, |_| {
