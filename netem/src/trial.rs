@@ -161,8 +161,7 @@ impl Trial {
         self.check()?;
         let seed = self.seed(i);
         let rate = self.path.rate.ok_or(TrialError::NoRate)?.bits_per_second();
-        let mut config = PairConfig::default();
-        config.sim = SimConfig {
+        let sim = SimConfig {
             path: SimPath::Path(PathSpec { seed, ..self.path.clone() }),
             channels: 1,
             max_payload: self.payload,
@@ -170,6 +169,7 @@ impl Trial {
             exact_counts: false,
             ..SimConfig::default()
         };
+        let mut config = PairConfig { sim, ..PairConfig::default() };
         config.qp.layout = ImmLayout::L8_22_2;
         config.context.initial_rtt = self.path.rtt();
         config.connection = ConnectionConfig::default();
@@ -281,6 +281,3 @@ impl Trial {
         Ok(all.into_iter().map(|(_, s)| s).collect())
     }
 }
-
-#[cfg(test)]
-mod tests;

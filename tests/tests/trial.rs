@@ -1,5 +1,8 @@
-use super::*;
+//! Trials: the same samples on any number of threads, and a clean end when they are stopped.
+
+use netem::Trial;
 use sdr_sdk::reliability::SelectiveRepeat;
+use std::sync::Arc;
 
 fn trial(spec: &str, bytes: u64) -> Trial {
     let path = spec.parse().expect("a path");
