@@ -124,7 +124,7 @@ Ctrl-C ends with the samples that are done, says so (in JSON: \"interrupted\": t
 exit code 130. A second Ctrl-C ends at once.";
 
 /// What is kept of a sample takes about 100 bytes.
-pub const MAX_SAMPLES: u64 = 1_000_000;
+const MAX_SAMPLES: u64 = 1_000_000;
 const MAX_THREADS: u64 = 1_024;
 const MAX_MTU: u64 = 1 << 20;
 const MAX_BURST: f64 = 1e9;
@@ -202,7 +202,7 @@ fn one_line(e: &clap::Error) -> String {
         .join("; ")
 }
 
-/// A value and its unit, for messages.
+/// A flag as it was given, for messages.
 pub fn flag(name: &str, value: impl Display) -> String {
     format!("--{name} {value}")
 }

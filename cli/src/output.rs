@@ -151,10 +151,11 @@ pub fn table(r: &Report) -> String {
     let rate = packets_per_second(r) / 1e6;
     _ = writeln!(
         text,
-        " {} packets in {:.2} s: {rate:.2} Mpacket/s on {} threads, {:.2} Mpacket/s a thread.",
+        " {} packets in {:.2} s: {rate:.2} Mpacket/s on {} thread{}, {:.2} Mpacket/s a thread.",
         r.packets.sent,
         r.elapsed.as_secs_f64(),
         r.threads,
+        if r.threads == 1 { "" } else { "s" },
         rate / r.threads as f64
     );
     text
