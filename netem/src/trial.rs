@@ -15,6 +15,9 @@ use sdr_sdk::types::Nanos;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+/// How many steps of a sample pass between two questions whether to go on: about a millisecond.
+const STEPS_A_QUESTION: u64 = 1_024;
+
 /// What is simulated.
 #[derive(Clone)]
 pub struct Trial {
@@ -150,6 +153,12 @@ impl Trial {
     /// # Errors
     /// As [`TrialError`] says; none of them is chance.
     pub fn sample(&self, i: u64) -> Result<Sample, TrialError> {
+        let sample = self.sample_while(i, &|| true)?;
+        Ok(sample.expect("nothing stops it"))
+    }
+
+    /// Sample `i`, or nothing when `go_on` said no on the way; it is asked every [`STEPS_A_QUESTION`] steps.
+    fn sample_while(&self, i: u64, go_on: &dyn Fn() -> bool) -> Result<Option<Sample>, TrialError> {
         self.check()?;
         let seed = self.seed(i);
         let rate = self.path.rate.ok_or(TrialError::NoRate)?.bits_per_second();
@@ -188,14 +197,23 @@ impl Trial {
         let limit =
             start + rtt.mul_div(1_000, 1) + self.lower_bound()?.mul_div(1_000, 1) + Nanos::from_secs(3_600);
         let failed = |why: String| TrialError::Failed { seed, why };
-        let delivered = pair
-            .run(limit, |_| send.try_take())
-            .ok_or_else(|| failed(format!("no result after {}", limit.since(start))))?
-            .map_err(|e| failed(e.to_string()))?;
+        let mut steps = 0_u64;
+        let end = pair.run(limit, |_| {
+            steps += 1;
+            match send.try_take() {
+                Some(result) => Some(Some(result)),
+                None => (steps.is_multiple_of(STEPS_A_QUESTION) && !go_on()).then_some(None),
+            }
+        });
+        let delivered = match end {
+            Some(Some(result)) => result.map_err(|e| failed(e.to_string()))?,
+            Some(None) => return Ok(None),
+            None => return Err(failed(format!("no result after {}", limit.since(start)))),
+        };
         let mut packets = self.counts(&pair);
         packets.control -= before.control;
         packets.retransmitted = delivered.repairs;
-        Ok(Sample { completion: delivered.at.since(start), packets })
+        Ok(Some(Sample { completion: delivered.at.since(start), packets }))
     }
 
     fn counts(&self, pair: &Pair) -> PacketCounts {
@@ -213,7 +231,10 @@ impl Trial {
         }
     }
 
-    /// Samples 0 to `n`, on `threads` threads, in order. `progress` is told how many are done, from any thread.
+    /// Samples 0 to `n`, on `threads` threads, in order.
+    ///
+    /// `progress` is told how many are done, from any thread, after each sample and now and then within a long one; it says
+    /// whether to go on. When it says no, the samples under way are given up and those that were done come back.
     ///
     /// # Errors
     /// The first sample's that failed.
@@ -221,7 +242,7 @@ impl Trial {
         &self,
         n: u64,
         threads: usize,
-        progress: &(dyn Fn(u64) + Sync),
+        progress: &(dyn Fn(u64) -> bool + Sync),
     ) -> Result<Vec<Sample>, TrialError> {
         self.check()?;
         let (next, done) = (AtomicU64::new(0), AtomicU64::new(0));
@@ -232,14 +253,20 @@ impl Trial {
                 if i >= n {
                     return Ok(mine);
                 }
-                match self.sample(i) {
-                    Ok(s) => mine.push((i, s)),
+                match self.sample_while(i, &|| progress(done.load(Ordering::Relaxed))) {
+                    Ok(Some(s)) => mine.push((i, s)),
+                    Ok(None) => {
+                        next.store(n, Ordering::Relaxed);
+                        return Ok(mine);
+                    }
                     Err(e) => {
                         next.store(n, Ordering::Relaxed);
                         return Err(e);
                     }
                 }
-                progress(done.fetch_add(1, Ordering::Relaxed) + 1);
+                if !progress(done.fetch_add(1, Ordering::Relaxed) + 1) {
+                    next.store(n, Ordering::Relaxed);
+                }
             }
         };
         let mut all = std::thread::scope(|scope| {

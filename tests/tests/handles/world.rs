@@ -7,8 +7,9 @@ use netem::units::BitRate;
 use sdr_sdk::connection::{Connection, ConnectionConfig, ConnectionDriver};
 use sdr_sdk::context::{Context, ContextConfig, QpConfig};
 use sdr_sdk::engine::host::HostEngine;
-use sdr_sdk::fabric::{Opened, 
-    Caps, CompletionModel, CompletionRun, Event, EventSink, Fabric, FabricError, Grant, QueueSpec, WriteRun,
+use sdr_sdk::fabric::{
+    Caps, CompletionModel, CompletionRun, Event, EventSink, Fabric, FabricError, Grant, Opened, QueueSpec,
+    WriteRun,
 };
 use sdr_sdk::memory::{RawSlice, Region, RegionId};
 use sdr_sdk::qp::{PostError, RecvHandle, RecvQp, SendHandle, SendQp};

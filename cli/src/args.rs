@@ -1,0 +1,226 @@
+//! The command line. Numbers are parsed by the types of [`netem::units`], so their errors name the value and what is allowed.
+
+use clap::error::ErrorKind;
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+use netem::PathSpec;
+use netem::units::{BitRate, ByteSize, Distance, Duration, Medium, Probability};
+use std::ffi::OsString;
+use std::fmt::Display;
+use std::ops::RangeInclusive;
+use std::str::FromStr;
+
+/// Reliable RDMA messages over long and lossy links.
+#[derive(Parser)]
+#[command(name = "sdr", version, after_help = EXAMPLES, arg_required_else_help = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// One line a command.
+const EXAMPLES: &str = "\
+Examples:
+  sdr sim --loss 1e-4 --size 64MiB   200 messages over 400 Gbit/s and 25 ms, against the ideal
+
+Exit codes: 0 good, 1 the work failed, 2 wrong usage, 130 ended by Ctrl-C with what was measured.
+'sdr COMMAND --help' says more about a command.";
+
+#[derive(Subcommand)]
+enum Command {
+    /// Completion times of messages over a simulated link
+    ///
+    /// Each sample is one message, sent by the protocol itself in virtual time over a path that is already in use, and
+    /// timed from the call until the sender knows that all of it arrived. No payload is stored: memory stays small
+    /// whatever the size. A sample depends on the seed and its number alone, so the number of threads changes no result.
+    ///
+    /// slowdown = time / (RTT + bytes / rate), the lossless bound. Quantiles are by nearest rank: the smallest sample that
+    /// at least that share of the samples does not exceed; p99.9 of fewer than 1000 samples is their maximum.
+    #[command(allow_negative_numbers = true, after_help = SIM_EXAMPLES)]
+    Sim(SimArgs),
+}
+
+/// What `sdr sim` was given.
+#[derive(Args, Clone)]
+pub struct SimArgs {
+    /// Reliability scheme: sr (selective repeat)
+    #[arg(long, value_name = "NAME", default_value = "sr")]
+    pub scheme: String,
+    /// Retransmission timeout of sr is RTT + ALPHA x RTT; 0 to 1000, in steps of 0.001
+    #[arg(long, value_name = "ALPHA", default_value = "2", value_parser = alpha)]
+    pub alpha: f64,
+    /// Message length
+    #[arg(long, value_name = "BYTES", default_value = "128MiB")]
+    pub size: ByteSize,
+    /// Payload bytes of a packet; a message has at most 4194304 packets
+    #[arg(long, value_name = "BYTES", default_value = "4KiB", value_parser = mtu)]
+    pub mtu: ByteSize,
+    /// Messages to simulate
+    #[arg(long, value_name = "N", default_value = "200", value_parser = |s: &str| whole(s, 1..=MAX_SAMPLES))]
+    pub samples: u64,
+    /// Everything random follows from it [default: that of --link, else 1]
+    #[arg(long, value_name = "N", value_parser = |s: &str| whole(s, 0..=u64::MAX))]
+    pub seed: Option<u64>,
+    /// Threads; at most one a sample is used [default: all cores]
+    #[arg(long, value_name = "N", value_parser = |s: &str| whole(s, 1..=MAX_THREADS))]
+    pub threads: Option<u64>,
+    /// Print one JSON document instead of the table
+    #[arg(long)]
+    pub json: bool,
+
+    #[command(flatten)]
+    pub path: PathArgs,
+}
+
+/// The path, flag by flag or as one text.
+#[derive(Args, Clone)]
+#[command(next_help_heading = "Link, both directions alike")]
+pub struct PathArgs {
+    /// Rate [default: 400Gbit]
+    #[arg(long, value_name = "RATE")]
+    pub rate: Option<BitRate>,
+    /// Round-trip time [default: 25ms]
+    #[arg(long, value_name = "TIME")]
+    pub rtt: Option<Duration>,
+    /// One-way length, instead of --rtt
+    #[arg(long, value_name = "KM")]
+    pub distance: Option<Distance>,
+    /// What carries the light over --distance: vacuum or fibre [default: vacuum]
+    #[arg(long, value_name = "NAME")]
+    pub medium: Option<Medium>,
+    /// Average loss in packets [default: 1e-5]
+    #[arg(long, value_name = "P")]
+    pub loss: Option<Probability>,
+    /// Mean burst of losses in 4 KiB packets at link rate; 1 means independent losses [default: 1]
+    #[arg(long, value_name = "PACKETS", value_parser = burst)]
+    pub burst: Option<f64>,
+    /// Deviation from the one-way delay, uniform, a packet [default: 0]
+    #[arg(long, value_name = "TIME")]
+    pub jitter: Option<Duration>,
+    /// Probability that a packet is held back for 1 to 16 packet times [default: 0]
+    #[arg(long, value_name = "P")]
+    pub reorder: Option<Probability>,
+    /// Probability that a packet arrives twice [default: 0]
+    #[arg(long, value_name = "P")]
+    pub dup: Option<Probability>,
+    /// Probability that a packet arrives with wrong bytes, and is dropped [default: 0]
+    #[arg(long, value_name = "P")]
+    pub corrupt: Option<Probability>,
+    /// Most bytes that wait before the wire [default: no limit]
+    #[arg(long, value_name = "BYTES")]
+    pub queue: Option<ByteSize>,
+    /// All of the above in one, such as rtt=25ms,rate=2Gbit,loss=1e-3,burst=4; what is left out is perfect, rate must be given
+    #[arg(long, value_name = "SPEC")]
+    pub link: Option<PathSpec>,
+}
+
+const SIM_EXAMPLES: &str = "\
+Examples:
+  sdr sim
+  sdr sim --scheme sr --rate 400Gbit --rtt 25ms --loss 1e-5 --size 512MiB --samples 1000 --json
+  sdr sim --rate 100Gbit --distance 3750km --medium fibre --loss 1e-4 --burst 8 --size 8GiB
+  sdr sim --link rtt=10ms,rate=10Gbit,loss=1e-3,jitter=100us --size 1MiB
+
+Ctrl-C ends with the samples that are done, says so (in JSON: \"interrupted\": true), and gives
+exit code 130. A second Ctrl-C ends at once.";
+
+/// What is kept of a sample takes about 100 bytes.
+const MAX_SAMPLES: u64 = 1_000_000;
+const MAX_THREADS: u64 = 1_024;
+const MAX_MTU: u64 = 1 << 20;
+const MAX_BURST: f64 = 1e9;
+
+fn whole(text: &str, allowed: RangeInclusive<u64>) -> Result<u64, String> {
+    match text.parse() {
+        Ok(n) if allowed.contains(&n) => Ok(n),
+        _ => Err(format!("write a whole number from {} to {}", allowed.start(), allowed.end())),
+    }
+}
+
+fn alpha(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(alpha) if (0.0..=1e3).contains(&alpha) => Ok(alpha),
+        _ => Err("write a number from 0 to 1000, such as 2".to_owned()),
+    }
+}
+
+fn burst(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(burst) if (1.0..=MAX_BURST).contains(&burst) => Ok(burst),
+        _ => Err(format!("write a number of packets from 1 to {MAX_BURST:e}, such as 4")),
+    }
+}
+
+fn mtu(text: &str) -> Result<ByteSize, String> {
+    match ByteSize::from_str(text) {
+        Ok(mtu) if (1..=MAX_MTU).contains(&mtu.0) => Ok(mtu),
+        Ok(_) => Err(format!("write a size from 1B to {}, such as 4KiB", ByteSize(MAX_MTU))),
+        Err(e) => Err(e.to_string()),
+    }
+}
+
+/// What the command line says.
+pub enum Parsed {
+    /// Run `sdr sim`.
+    Sim(Box<SimArgs>),
+    /// Print this: help or version.
+    Text(String),
+    /// It cannot be understood.
+    Wrong {
+        /// What to change.
+        line: String,
+        /// Where to read more.
+        help: &'static str,
+    },
+}
+
+/// Reads the command line, the program's name included.
+pub fn parse(given: &[OsString]) -> Parsed {
+    let cli = Cli::command().try_get_matches_from(given).and_then(|m| Cli::from_arg_matches(&m));
+    match cli {
+        Ok(Cli { command: Command::Sim(sim) }) => Parsed::Sim(Box::new(sim)),
+        Err(e) if !e.use_stderr() || e.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            Parsed::Text(e.render().to_string())
+        }
+        Err(e) => {
+            let sim = given.get(1).is_some_and(|command| command == "sim");
+            Parsed::Wrong { line: one_line(&e), help: if sim { "sdr sim --help" } else { "sdr --help" } }
+        }
+    }
+}
+
+/// A clap error without its usage block: the first paragraph, and the tips.
+fn one_line(e: &clap::Error) -> String {
+    let text = e.render().to_string();
+    let text = text.strip_prefix("error: ").unwrap_or(&text);
+    let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+    let paragraph: Vec<_> = text.lines().take_while(|line| !line.trim().is_empty()).map(words).collect();
+    let tips: Vec<_> = text.lines().filter(|line| line.trim_start().starts_with("tip:")).map(words).collect();
+    [paragraph.join(" "), tips.join(", ")]
+        .into_iter()
+        .filter(|part| !part.is_empty())
+        .collect::<Vec<_>>()
+        .join("; ")
+}
+
+/// A flag as it was given, for messages.
+pub fn flag(name: &str, value: impl Display) -> String {
+    format!("--{name} {value}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_has_an_example() {
+        for command in Cli::command().get_subcommands() {
+            let example = format!("  sdr {} ", command.get_name());
+            assert!(EXAMPLES.contains(&example), "an example of{example}");
+        }
+    }
+}
