@@ -38,8 +38,10 @@ fn send_dropped_before_its_grant() {
         bed.pass(RTT.mul_div(4, 1));
         bed.drop_send(0, first);
         bed.pass(RTT.mul_div(4, 1));
+        bed.recv(1, LEN);
         goes_on(&mut bed);
-        assert_eq!(bed.received_seq(1, 0), Seq(0), "no number was used up");
+        assert_eq!(bed.recv_error(1, 0).why, TransferError::CancelledBySender { seq: Seq(0) });
+        assert_eq!(bed.received_seq(1, 1), Seq(1), "its number is used up");
     }
 }
 
@@ -98,11 +100,12 @@ fn receive_dropped_before_it_is_posted() {
         bed.pass(RTT.mul_div(2, 1));
         // Two slots: the third has none yet.
         bed.drop_recv(1, 2);
-        for _ in 0..4 {
+        for _ in 0..5 {
             bed.send(0, LEN);
         }
         goes_on(&mut bed);
-        assert_eq!(bed.received_seq(1, 3), Seq(2), "no number was used up");
+        assert_eq!(bed.send_error(0, 2), &TransferError::CancelledByReceiver { seq: Seq(2) });
+        assert_eq!(bed.received_seq(1, 3), Seq(3), "its number is used up");
     }
 }
 
