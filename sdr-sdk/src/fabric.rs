@@ -9,6 +9,8 @@ use crate::memory::{RawSlice, Region, RegionId};
 use crate::types::{Channel, Generation, Nanos, QueueSet, SlotGen};
 use std::os::fd::BorrowedFd;
 
+pub mod soft;
+
 /// Largest control datagram in bytes, header included.
 pub const MAX_CONTROL: usize = 1_200;
 
