@@ -13,10 +13,10 @@ use std::net::{SocketAddr, SocketAddrV4, SocketAddrV6};
 use std::os::fd::AsRawFd;
 use std::ptr::null_mut;
 
-/// Receive buffers, each for one coalesced batch. More of them leave the cache before they are read.
+/// Receive buffers, each for one coalesced batch; from 2 to 16 of them the cost of a byte was the same.
 const BATCH: usize = 8;
 const PAGE: usize = 4096;
-/// Where in a page a receive buffer starts: below about 256 the kernel's copy takes a path several times slower.
+/// Where in a page a receive buffer starts: at small offsets the kernel's copy was several times slower on some runs.
 const PAGE_OFFSET: usize = 2048;
 /// Bytes from one receive buffer to the next: the longest batch, and the same page offset again.
 const STRIDE: usize = (1 << 16) + PAGE;
