@@ -5,6 +5,7 @@
 //! payload it discarded, as a NULL key does. Invariant: after [`Event::Disarmed`] no packet of that [`SlotGen`] touches the buffer any more.
 
 pub mod keys;
+pub mod soft;
 
 use crate::imm::ImmLayout;
 use crate::memory::{RawSlice, Region, RegionId};

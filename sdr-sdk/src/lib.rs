@@ -8,7 +8,8 @@
 //! | [`slots`] | receive slots: seq, generations, drain, retire |
 //! | [`control`] | the control datagram of a queue pair |
 //! | [`rtt`], [`repeat`] | round-trip time, repetition of what may be lost |
-//! | [`fabric`] | seam one: carries packets, owns keys |
+//! | [`driver`] | real time: the clock and the threads |
+//! | [`fabric`] | seam one: carries packets, owns keys; the software NIC over UDP |
 //! | [`engine`] | seam two: turns completions into bitmaps; the host engine |
 //! | [`bitmap`] | packet bitmap to chunk bitmap, lock-free |
 //! | [`memory`] | regions, buffers, raw slices |
@@ -19,6 +20,7 @@ pub mod bitmap;
 pub mod connection;
 pub mod context;
 pub mod control;
+pub mod driver;
 pub mod engine;
 pub mod fabric;
 pub mod imm;

@@ -1,0 +1,372 @@
+//! How two software NICs exchange what their queue pairs need to know, over the same datagrams.
+//!
+//! Client: PROBE of each payload size, then HELLO; server: RETRY with a cookie, then, for a HELLO that brings it back,
+//! ACCEPT. The server keeps nothing for a HELLO without a valid cookie, and sends no more bytes than it got. Lost
+//! frames are sent again by the client; a HELLO that comes again gets the same ACCEPT again. Everything kept is bounded.
+
+#![forbid(unsafe_code)]
+
+use super::link::Reply;
+use super::nic::template;
+use super::wire::{HEADER, Header, PacketType};
+use crate::types::{Channel, Nanos};
+use std::collections::{HashMap, VecDeque};
+use std::hash::{BuildHasher, RandomState};
+use std::net::SocketAddr;
+
+/// Bytes of a padded HELLO, header included.
+const HELLO: usize = 1_200;
+
+/// Payload sizes that are probed, largest first; the last passes every path that IPv6 allows.
+const PAYLOADS: [u32; 4] = [8_192, 4_096, 1_408, 1_152];
+
+/// A connection attempt ends after this.
+pub const CONNECT_DEADLINE: Nanos = Nanos::from_secs(10);
+
+/// Time between two HELLOs, at first; it doubles up to a second.
+const HELLO_INTERVAL: Nanos = Nanos::from_millis(100);
+
+/// Each payload size is probed this many times, all sizes at once.
+const PROBES: u32 = 4;
+
+/// How long a cookie is good, and answered HELLOs are remembered.
+const MEMORY: Nanos = Nanos::from_secs(10);
+
+/// Answered HELLOs that are remembered, and incoming ones that wait for the user.
+const MOST: usize = 1_024;
+
+/// Dials at a time.
+const MOST_DIALS: usize = 256;
+
+/// Why a connection attempt failed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum DialError {
+    /// Nobody answered.
+    #[error(
+        "no answer from {to} within {waited}; is the server running there, and does it speak this version?"
+    )]
+    NoAnswer {
+        /// Where to.
+        to: SocketAddr,
+        /// How long it was tried.
+        waited: Nanos,
+    },
+    /// The peer refused, and said why.
+    #[error("{to} refused: {why}")]
+    Refused {
+        /// Who.
+        to: SocketAddr,
+        /// Its reason.
+        why: String,
+    },
+    /// Too many attempts are under way.
+    #[error("{MOST_DIALS} connection attempts are under way; wait for one")]
+    TooMany,
+}
+
+/// Somebody wants to connect: what he sent, and who it is.
+#[derive(Clone, Debug)]
+pub(super) struct Incoming {
+    pub(super) from: SocketAddr,
+    pub(super) info: Vec<u8>,
+    key: (SocketAddr, u64),
+}
+
+/// Names an attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct DialId(u64);
+
+enum DialState {
+    /// Looking for the payload size; the sizes that came back.
+    Probing {
+        best: Option<u32>,
+        answered_at: Option<Nanos>,
+        sent: u32,
+    },
+    /// Saying HELLO.
+    Hello {
+        info: Vec<u8>,
+        cookie: u64,
+        interval: Nanos,
+    },
+    Ended(Result<Vec<u8>, DialError>),
+}
+
+struct Dial {
+    to: SocketAddr,
+    state: DialState,
+    started: Option<Nanos>,
+    next: Nanos,
+}
+
+enum Answer {
+    /// The user has not decided yet.
+    Pending,
+    Given {
+        accepted: bool,
+        payload: Vec<u8>,
+    },
+}
+
+pub(super) struct Handshake {
+    secret: RandomState,
+    dials: HashMap<u64, Dial>,
+    next_dial: u64,
+    incoming: VecDeque<Incoming>,
+    answers: HashMap<(SocketAddr, u64), (Nanos, Answer)>,
+    now: Nanos,
+}
+
+impl Handshake {
+    pub(super) fn new(secret: RandomState) -> Self {
+        Self {
+            secret,
+            dials: HashMap::new(),
+            next_dial: 0,
+            incoming: VecDeque::new(),
+            answers: HashMap::new(),
+            now: Nanos::ZERO,
+        }
+    }
+
+    /// Starts an attempt: looks for the payload size first.
+    pub(super) fn dial(&mut self, to: SocketAddr) -> Result<DialId, DialError> {
+        if self.dials.len() >= MOST_DIALS {
+            return Err(DialError::TooMany);
+        }
+        // Hard to guess, so that nobody answers who did not see the HELLO.
+        let id = self.secret.hash_one((self.next_dial, to));
+        self.next_dial += 1;
+        let state = DialState::Probing { best: None, answered_at: None, sent: 0 };
+        self.dials.insert(id, Dial { to, state, started: None, next: Nanos::ZERO });
+        Ok(DialId(id))
+    }
+
+    /// The payload size, once it is known.
+    pub(super) fn payload(&self, id: DialId) -> Option<Result<u32, DialError>> {
+        match &self.dials.get(&id.0)?.state {
+            DialState::Ended(Err(e)) => Some(Err(e.clone())),
+            DialState::Probing { best: Some(best), answered_at: Some(_), sent: PROBES.. } => Some(Ok(*best)),
+            _ => None,
+        }
+    }
+
+    /// Goes on with the attempt, with the info of the queue pair that was made for it.
+    pub(super) fn hello(&mut self, id: DialId, info: Vec<u8>) {
+        if let Some(d) = self.dials.get_mut(&id.0)
+            && matches!(d.state, DialState::Probing { .. })
+        {
+            d.state = DialState::Hello { info, cookie: 0, interval: HELLO_INTERVAL };
+            d.next = Nanos::ZERO;
+        }
+    }
+
+    /// The peer's info, once it is here; ends the attempt.
+    pub(super) fn result(&mut self, id: DialId) -> Option<(SocketAddr, Result<Vec<u8>, DialError>)> {
+        if !matches!(self.dials.get(&id.0)?.state, DialState::Ended(_)) {
+            return None;
+        }
+        let d = self.dials.remove(&id.0)?;
+        match d.state {
+            DialState::Ended(r) => Some((d.to, r)),
+            _ => None,
+        }
+    }
+
+    /// Gives an attempt up.
+    pub(super) fn cancel(&mut self, id: DialId) {
+        self.dials.remove(&id.0);
+    }
+
+    pub(super) fn take_incoming(&mut self) -> Option<Incoming> {
+        self.incoming.pop_front()
+    }
+
+    /// Answers an incoming attempt, with our info or the reason for refusing.
+    pub(super) fn answer(
+        &mut self,
+        to: &Incoming,
+        answer: Result<Vec<u8>, String>,
+        replies: &mut Vec<Reply>,
+    ) {
+        let Some((_, entry)) = self.answers.get_mut(&to.key) else { return };
+        let (accepted, payload) = match answer {
+            Ok(info) => (true, info),
+            Err(why) => (false, why.into_bytes()),
+        };
+        // What answers a HELLO is never longer than it.
+        let payload = payload[..payload.len().min(HELLO - HEADER - 9)].to_vec();
+        replies.push(accept(to.key, accepted, &payload));
+        *entry = Answer::Given { accepted, payload };
+    }
+
+    /// When `drive` has work.
+    pub(super) fn wake_at(&self) -> Option<Nanos> {
+        let live = self.dials.values().filter(|d| !matches!(d.state, DialState::Ended(_)));
+        live.map(|d| d.next).min()
+    }
+
+    /// Sends what is due.
+    pub(super) fn drive(&mut self, now: Nanos, replies: &mut Vec<Reply>) {
+        self.now = now;
+        self.answers.retain(|_, (at, _)| now.since(*at) < MEMORY);
+        for (&nonce, d) in &mut self.dials {
+            let started = *d.started.get_or_insert(now);
+            if matches!(d.state, DialState::Ended(_)) || now < d.next {
+                continue;
+            }
+            if now.since(started) >= CONNECT_DEADLINE {
+                d.state = DialState::Ended(Err(DialError::NoAnswer { to: d.to, waited: now.since(started) }));
+                continue;
+            }
+            match &mut d.state {
+                DialState::Probing { best, answered_at, sent } => {
+                    // The largest size first: small paths lose only probes.
+                    for size in PAYLOADS {
+                        if best.is_none_or(|b| size > b) {
+                            replies.push(probe(PacketType::Probe, d.to, nonce, size as usize));
+                        }
+                    }
+                    *sent += 1;
+                    if *best == Some(PAYLOADS[0]) {
+                        *sent = PROBES;
+                    }
+                    // An answer tells the round trip; without one the deadline ends it.
+                    let wait =
+                        answered_at.map_or(HELLO_INTERVAL, |at| at.since(started).max(Nanos::from_millis(5)));
+                    if answered_at.is_none() {
+                        *sent = (*sent).min(PROBES - 1);
+                    }
+                    d.next = now + wait;
+                }
+                DialState::Hello { info, cookie, interval } => {
+                    replies.push(hello(d.to, nonce, *cookie, info));
+                    d.next = now + *interval;
+                    *interval = (*interval + *interval).min(Nanos::from_secs(1));
+                }
+                DialState::Ended(_) => {}
+            }
+        }
+    }
+
+    /// A frame of the handshake came in.
+    pub(super) fn receive(
+        &mut self,
+        now: Nanos,
+        ch: Channel,
+        from: SocketAddr,
+        h: &Header,
+        payload: &[u8],
+        replies: &mut Vec<Reply>,
+    ) {
+        self.now = now;
+        match h.kind {
+            PacketType::Hello => self.on_hello(now, ch, from, payload, replies),
+            PacketType::Probe => {
+                // The same bytes back: no longer than what came, and it measures the way back too.
+                let header = template(PacketType::ProbeAck, 0, h.token, 0);
+                replies.push(Reply::new(ch, from, &header, payload.to_vec()));
+            }
+            PacketType::ProbeAck => {
+                if let Some(Dial { state: DialState::Probing { best, answered_at, sent }, next, .. }) =
+                    self.dials.get_mut(&h.token)
+                    && PAYLOADS.contains(&(payload.len() as u32))
+                {
+                    *best = (*best).max(Some(payload.len() as u32));
+                    answered_at.get_or_insert(now);
+                    if *best == Some(PAYLOADS[0]) {
+                        (*sent, *next) = (PROBES, now);
+                    }
+                }
+            }
+            PacketType::Retry => {
+                if let (Some(d), Some(given)) = (self.dials.get_mut(&h.token), payload.first_chunk()) {
+                    if let DialState::Hello { cookie, .. } = &mut d.state {
+                        *cookie = u64::from_be_bytes(*given);
+                        d.next = now;
+                    }
+                }
+            }
+            PacketType::Accept => {
+                if let (Some(d), Some((&kind, rest))) = (self.dials.get_mut(&h.token), payload.split_first())
+                {
+                    if matches!(d.state, DialState::Hello { .. }) {
+                        let why = || String::from_utf8_lossy(rest).into_owned();
+                        d.state = DialState::Ended(match kind {
+                            1 => Ok(rest.to_vec()),
+                            _ => Err(DialError::Refused { to: d.to, why: why() }),
+                        });
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn on_hello(
+        &mut self,
+        now: Nanos,
+        ch: Channel,
+        from: SocketAddr,
+        payload: &[u8],
+        replies: &mut Vec<Reply>,
+    ) {
+        let Some((nonce, cookie, info)) = read_hello(payload) else { return };
+        let bucket = now.0 / MEMORY.0;
+        let valid = [bucket, bucket.wrapping_sub(1)].iter().any(|&b| self.cookie(from, nonce, b) == cookie);
+        if !valid {
+            let header = template(PacketType::Retry, 0, nonce, 0);
+            let cookie = self.cookie(from, nonce, bucket).to_be_bytes();
+            replies.push(Reply::new(ch, from, &header, cookie.to_vec()));
+            return;
+        }
+        let key = (from, nonce);
+        match self.answers.get(&key) {
+            Some((_, Answer::Given { accepted, payload })) => replies.push(accept(key, *accepted, payload)),
+            Some((_, Answer::Pending)) => {}
+            None if self.answers.len() < MOST => {
+                self.answers.insert(key, (now, Answer::Pending));
+                self.incoming.push_back(Incoming { from, info: info.to_vec(), key });
+            }
+            None => {}
+        }
+    }
+
+    /// Never zero, so that a HELLO without a cookie has none.
+    fn cookie(&self, from: SocketAddr, nonce: u64, bucket: u64) -> u64 {
+        self.secret.hash_one((from, nonce, bucket)) | 1
+    }
+}
+
+fn probe(kind: PacketType, to: SocketAddr, nonce: u64, size: usize) -> Reply {
+    Reply::new(Channel(0), to, &template(kind, 0, nonce, 0), vec![0; size])
+}
+
+fn accept((to, nonce): (SocketAddr, u64), accepted: bool, payload: &[u8]) -> Reply {
+    let mut bytes = vec![u8::from(accepted)];
+    bytes.extend_from_slice(payload);
+    Reply::new(Channel(0), to, &template(PacketType::Accept, 0, nonce, 0), bytes)
+}
+
+fn hello(to: SocketAddr, nonce: u64, cookie: u64, info: &[u8]) -> Reply {
+    let mut bytes = Vec::with_capacity(HELLO - HEADER);
+    bytes.extend(nonce.to_be_bytes());
+    bytes.extend(cookie.to_be_bytes());
+    bytes.extend((info.len() as u16).to_be_bytes());
+    bytes.extend_from_slice(info);
+    bytes.resize(bytes.len().max(HELLO - HEADER), 0);
+    Reply::new(Channel(0), to, &template(PacketType::Hello, 0, nonce, 0), bytes)
+}
+
+/// Nonce, cookie and info of a HELLO that is padded as it must be.
+fn read_hello(payload: &[u8]) -> Option<(u64, u64, &[u8])> {
+    if payload.len() < HELLO - HEADER {
+        return None;
+    }
+    let (nonce, rest) = payload.split_first_chunk::<8>()?;
+    let (cookie, rest) = rest.split_first_chunk::<8>()?;
+    let (len, rest) = rest.split_first_chunk::<2>()?;
+    let info = rest.get(..usize::from(u16::from_be_bytes(*len)))?;
+    Some((u64::from_be_bytes(*nonce), u64::from_be_bytes(*cookie), info))
+}
