@@ -15,7 +15,7 @@
 //! | [`pair`] | two ends in virtual time: contexts, queue pairs, connections |
 //! | [`trial`] | completion times by simulation |
 //! | [`relay`] | a path between UDP programs in real time (Linux) |
-//! | [`conformance`] | what every fabric must do, as one test body |
+//! | [`conformance`] | what every fabric and every engine must do, as test bodies |
 
 // One file of the simulated fabric writes into user memory.
 #![deny(unsafe_code)]

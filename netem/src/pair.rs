@@ -41,6 +41,7 @@ pub struct QpPair {
     /// A stopped end is not polled, as a process that was stopped.
     stopped: [bool; 2],
     same_instant: u32,
+    moderation: Nanos,
 }
 
 /// The halves of one end.
@@ -73,6 +74,7 @@ impl QpPair {
             wake: [zero, zero],
             stopped: [false, false],
             same_instant: 0,
+            moderation: Nanos::ZERO,
         };
         Ok((pair, halves))
     }
@@ -88,6 +90,12 @@ impl QpPair {
         self.wake[end] = Some(self.now);
     }
 
+    /// An end looks at what arrived so long after the first of it, and then at all of it, as a NIC that moderates its
+    /// interrupts lets it. Without (the default) each arrival is seen at its instant.
+    pub fn moderate(&mut self, moderation: Nanos) {
+        self.moderation = moderation;
+    }
+
     /// Calls were made on the end: it is polled at the next step.
     pub fn touch(&mut self, end: usize) {
         self.wake[end] = Some(self.now);
@@ -98,7 +106,8 @@ impl QpPair {
         if self.stopped[end] {
             return None;
         }
-        [self.wake[end], self.net.nic_wake_at(end as u16)].into_iter().flatten().min()
+        let arrived = self.net.nic_wake_at(end as u16).map(|t| t + self.moderation);
+        [self.wake[end], arrived].into_iter().flatten().min()
     }
 
     /// When anything happens next.
@@ -120,7 +129,9 @@ impl QpPair {
         self.now = next;
         for end in 0..2 {
             if self.due(end).is_some_and(|d| d <= next) {
+                // `due` asks for what the net has, and may moderate it: only the end's own timers count here.
                 let a = self.contexts[end].poll(next);
+                let a = a.filter(|&t| Some(t) != self.net.nic_wake_at(end as u16));
                 let b = extra(end, next);
                 self.wake[end] = [a, b].into_iter().flatten().min();
             }
