@@ -199,9 +199,9 @@ macro_rules! both_halves {
                 self.shared.with(|qp| qp.expecting = expecting);
             }
 
-            /// Tells the peer the cumulative facts again; for when it shows that it lacks them.
+            /// Tells the peer the cumulative facts again, at most every RTT / 16; for when it shows that it lacks them.
             pub fn repeat_facts(&self) {
-                self.shared.with(|qp| qp.link.owe());
+                self.shared.with(|qp| qp.link.owe_again());
             }
 
             /// Posts what waits and sends what is due on this queue pair only. Returns when to come again.
