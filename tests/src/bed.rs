@@ -5,7 +5,7 @@
 
 use netem::spec::PathSpec;
 use netem::{Pair, PairConfig, SimConfig};
-use sdr_sdk::connection::{Received, RecvError, RecvResult, SendResult, Transfer};
+use sdr_sdk::connection::{ConnectionConfig, Received, RecvError, RecvResult, SendResult, Transfer};
 use sdr_sdk::memory::RecvBuf;
 use sdr_sdk::types::{Nanos, Seq};
 
@@ -30,11 +30,11 @@ pub fn config(path: &str) -> PairConfig {
         Ok(path) => path,
         Err(e) => panic!("{path}: {e}"),
     };
-    let mut c = PairConfig::default();
-    c.sim = SimConfig { path: path.into(), max_payload: PACKET as u32, ..SimConfig::default() };
-    c.connection.rate = Some(80_000_000);
-    c.connection.per_chunk = 8;
-    c
+    PairConfig {
+        sim: SimConfig { path: path.into(), max_payload: PACKET as u32, ..SimConfig::default() },
+        connection: ConnectionConfig::default().rate(80_000_000).per_chunk(8),
+        ..PairConfig::default()
+    }
 }
 
 /// The usual path: 25 ms, 100 Mbit/s, no losses.
