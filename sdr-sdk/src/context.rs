@@ -388,6 +388,14 @@ impl Context {
         Ok(UnconnectedQp::new(self.clone(), id, info))
     }
 
+    /// A queue of tokens for futures of this library, for programs with a loop of their own.
+    ///
+    /// # Errors
+    /// The system has no descriptor left.
+    pub fn events(&self) -> std::io::Result<crate::events::Events> {
+        crate::events::Events::new()
+    }
+
     /// Makes progress: takes what fabric and engine have, posts and sends what is due. Returns when to come again.
     ///
     /// `now` never goes back. Wakers are called after the lock is released.
