@@ -99,7 +99,7 @@ typedef enum sdr_send_state {
      */
     SDR_SEND_COMPLETED = 3,
     /**
-     * The queue pair closed before everything was injected.
+     * The queue pair closed before everything was injected. The memory may be written once it is destroyed.
      */
     SDR_SEND_CLOSED = 4,
 } sdr_send_state;
@@ -149,7 +149,7 @@ typedef struct sdr_transfer sdr_transfer;
  */
 typedef struct sdr_context_attr {
     /**
-     * Address and port to be found at, such as "192.0.2.1:7000" or "[::1]:0"; port 0 lets the system choose. NULL for a
+     * Address and port to be found at, such as `192.0.2.1:7000` or `[::1]:0`; port 0 lets the system choose. NULL for a
      * NIC that only dials.
      */
     const char *listen;
@@ -470,8 +470,9 @@ void *sdr_mr_addr(const struct sdr_mr *mr);
 /**
  * Ends a registration. NULL is allowed.
  *
- * Answers `SDR_RETRY` while anything is posted in the memory: then it is still in use and must stay. After success the
- * library knows nothing of it any more, and memory from `sdr_mr_alloc` is gone.
+ * Answers `SDR_RETRY` while anything is posted in the memory: then it is still in use and must stay. A completed receive
+ * counts until `sdr_recv_poll` said that its memory is back or it was freed; a transfer until its result was asked for or
+ * it was freed. After success the library knows nothing of the memory any more; what `sdr_mr_alloc` gave is gone.
  *
  * # Safety
  * `mr` is NULL or a handle that nobody uses any more; after success it is gone.
@@ -800,7 +801,7 @@ enum sdr_result sdr_recv_free(struct sdr_recv *recv);
  *
  * # Safety
  * `qp` is NULL (an error) or a handle. `wr` is NULL (an error) or points to a request whose `mr` is NULL (an error) or a
- * handle; the bytes are not written until the send is injected, completed or closed, as `sdr_send_poll` tells, or the
+ * handle; the bytes are not written until `sdr_send_poll` answers `SDR_SUCCESS`, the queue pair was destroyed, or the
  * memory was given back. `send` is NULL (an error) or valid for a write.
  */
 enum sdr_result sdr_send_post(struct sdr_qp *qp,

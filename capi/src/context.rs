@@ -24,7 +24,7 @@ const NAP: Duration = Duration::from_micros(50);
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct sdr_context_attr {
-    /// Address and port to be found at, such as "192.0.2.1:7000" or "[::1]:0"; port 0 lets the system choose. NULL for a
+    /// Address and port to be found at, such as `192.0.2.1:7000` or `[::1]:0`; port 0 lets the system choose. NULL for a
     /// NIC that only dials.
     pub listen: *const c_char,
     /// Used only where `listen` is NULL: a server that will be dialled, for the family of addresses. NULL means IPv4.

@@ -127,8 +127,9 @@ pub unsafe extern "C" fn sdr_mr_addr(mr: *const sdr_mr) -> *mut c_void {
 
 /// Ends a registration. NULL is allowed.
 ///
-/// Answers `SDR_RETRY` while anything is posted in the memory: then it is still in use and must stay. After success the
-/// library knows nothing of it any more, and memory from `sdr_mr_alloc` is gone.
+/// Answers `SDR_RETRY` while anything is posted in the memory: then it is still in use and must stay. A completed receive
+/// counts until `sdr_recv_poll` said that its memory is back or it was freed; a transfer until its result was asked for or
+/// it was freed. After success the library knows nothing of the memory any more; what `sdr_mr_alloc` gave is gone.
 ///
 /// # Safety
 /// `mr` is NULL or a handle that nobody uses any more; after success it is gone.

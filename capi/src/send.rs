@@ -72,7 +72,7 @@ pub enum sdr_send_state {
     SDR_SEND_INJECTED = 2,
     /// The receiver completed the receive, whole or not; nothing more is injected. The memory may be written again.
     SDR_SEND_COMPLETED = 3,
-    /// The queue pair closed before everything was injected.
+    /// The queue pair closed before everything was injected. The memory may be written once it is destroyed.
     SDR_SEND_CLOSED = 4,
 }
 
@@ -126,7 +126,7 @@ fn carried(imm: Option<u32>, has: bool) -> Outcome {
 ///
 /// # Safety
 /// `qp` is NULL (an error) or a handle. `wr` is NULL (an error) or points to a request whose `mr` is NULL (an error) or a
-/// handle; the bytes are not written until the send is injected, completed or closed, as `sdr_send_poll` tells, or the
+/// handle; the bytes are not written until `sdr_send_poll` answers `SDR_SUCCESS`, the queue pair was destroyed, or the
 /// memory was given back. `send` is NULL (an error) or valid for a write.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sdr_send_post(

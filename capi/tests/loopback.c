@@ -205,6 +205,7 @@ static void one_shot(void) {
     size_t count, i;
     uint64_t packets;
     uint32_t imm = 0;
+    sdr_connection *connection;
     double deadline = now() + 5.0;
 
     CHECK(source && sink);
@@ -230,6 +231,7 @@ static void one_shot(void) {
     OK(sdr_recv_post(to, &in, &recv));
     RETRY(sdr_mr_dereg(sink_mr));
     RETRY(sdr_qp_destroy(to));
+    RETRY(sdr_connection_create(to, NULL, &connection));
 
     /* What cannot be sent is refused and uses nothing up. */
     UNTIL_OK(sdr_send_post(from, &out, &send));
@@ -291,6 +293,10 @@ static void refusals(void) {
     out.opcode = 9;
     ERROR(sdr_send_post(from, &out, &send), "opcode is 9");
     out.opcode = SDR_OP_WRITE;
+    out.mr = sink_mr;
+    out.local_addr = sdr_mr_addr(sink_mr);
+    ERROR(sdr_send_post(from, &out, &send), "another context");
+    out.mr = source_mr;
     out.local_addr = (const uint8_t *)sdr_mr_addr(source_mr) - 1;
     ERROR(sdr_send_post(from, &out, &send), "not inside");
     out.local_addr = NULL;
