@@ -183,6 +183,11 @@ macro_rules! both_halves {
                 self.shared.with(|qp| qp.spec.layout.max_packets() as u64 * qp.spec.payload as u64)
             }
 
+            /// Whether messages carry a user immediate; where not, one given to a send goes nowhere.
+            pub fn user_immediate(&self) -> bool {
+                self.shared.with(|qp| qp.spec.user_immediate)
+            }
+
             /// What the queue pair counted.
             pub fn counters(&self) -> QpCounters {
                 self.shared.with(|qp| qp.counters)
