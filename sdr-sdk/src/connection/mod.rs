@@ -305,6 +305,12 @@ impl ConnectionDriver {
         wake_at
     }
 
+    /// A number that changes when something came in or went out.
+    pub fn activity(&self) -> u64 {
+        let s = &self.inner.stats;
+        s.arrivals.seen.wrapping_add(s.sent).wrapping_add(s.delivered).wrapping_add(s.received)
+    }
+
     fn end(&mut self, now: Nanos, why: &TransferError, wakers: &mut Vec<Waker>) {
         self.inner.take_requests(now, &self.shared);
         self.inner.sending.fail(why, wakers);
