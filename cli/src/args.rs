@@ -1,5 +1,8 @@
 //! The command line. Numbers are parsed by the types of [`netem::units`], so their errors name the value and what is allowed.
 
+pub mod bench;
+
+use bench::{BenchCommand, EmulateArgs, InfoArgs};
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use netem::PathSpec;
@@ -20,7 +23,11 @@ struct Cli {
 /// One line a command.
 const EXAMPLES: &str = "\
 Examples:
-  sdr sim --loss 1e-4 --size 64MiB   200 messages over 400 Gbit/s and 25 ms, against the ideal
+  sdr demo                                  messages over an emulated, lossy 25 ms link, in under a minute
+  sdr bench loopback --count 100            messages between two ends on this host
+  sdr emulate --listen 127.0.0.1:7000 --forward 127.0.0.1:18515 --link rtt=25ms,rate=1Gbit,loss=1e-3
+  sdr sim --loss 1e-4 --size 64MiB          200 messages over a simulated 400 Gbit/s and 25 ms, against the ideal
+  sdr info                                  what this host has to offer
 
 Exit codes: 0 good, 1 the work failed, 2 wrong usage, 130 ended by Ctrl-C with what was measured.
 'sdr COMMAND --help' says more about a command.";
@@ -37,6 +44,21 @@ enum Command {
     /// at least that share of the samples does not exceed; p99.9 of fewer than 1000 samples is their maximum.
     #[command(allow_negative_numbers = true, after_help = SIM_EXAMPLES)]
     Sim(SimArgs),
+    /// Messages over emulated, lossy links against the ideal, in under a minute
+    ///
+    /// Both ends run here, over UDP through an emulated link of 25 ms; every byte is checked.
+    Demo,
+    /// Measure completion times and throughput of messages in real time
+    #[command(subcommand)]
+    Bench(BenchCommand),
+    /// A relay between UDP programs that delays, limits, loses, reorders, duplicates and corrupts as a link does
+    ///
+    /// Point a client at --listen instead of its server, and give the server's address as --forward. Rate and queue count
+    /// UDP payload. Ctrl-C ends with the counters.
+    #[command(after_help = EMULATE_EXAMPLES)]
+    Emulate(EmulateArgs),
+    /// What this host has to offer, and why something is missing
+    Info(InfoArgs),
 }
 
 /// What `sdr sim` was given.
@@ -113,6 +135,11 @@ pub struct PathArgs {
     pub link: Option<PathSpec>,
 }
 
+const EMULATE_EXAMPLES: &str = "\
+Examples:
+  sdr emulate --listen 127.0.0.1:7000 --forward 127.0.0.1:18515 --link rtt=25ms,rate=1Gbit,loss=1e-3,burst=4
+  sdr emulate --listen 0.0.0.0:7000 --forward 192.0.2.7:18515 --link distance=3750km,rate=1Gbit --duration 60s --json";
+
 const SIM_EXAMPLES: &str = "\
 Examples:
   sdr sim
@@ -151,17 +178,38 @@ fn burst(text: &str) -> Result<f64, String> {
 }
 
 fn mtu(text: &str) -> Result<ByteSize, String> {
+    mtu_up_to(text, MAX_MTU)
+}
+
+fn mtu_up_to(text: &str, most: u64) -> Result<ByteSize, String> {
     match ByteSize::from_str(text) {
-        Ok(mtu) if (1..=MAX_MTU).contains(&mtu.0) => Ok(mtu),
-        Ok(_) => Err(format!("write a size from 1B to {}, such as 4KiB", ByteSize(MAX_MTU))),
+        Ok(mtu) if (1..=most).contains(&mtu.0) => Ok(mtu),
+        Ok(_) => Err(format!("write a size from 1B to {}, such as 4KiB", ByteSize(most))),
         Err(e) => Err(e.to_string()),
     }
 }
 
+fn positive_duration(text: &str) -> Result<Duration, String> {
+    match Duration::from_str(text) {
+        Ok(d) if d.0.0 > 0 => Ok(d),
+        Ok(_) => Err("write a time above 0, such as 10s".to_owned()),
+        Err(e) => Err(e.to_string()),
+    }
+}
+
+/// A command to run.
+pub enum Job {
+    Sim(SimArgs),
+    Demo,
+    Bench(BenchCommand),
+    Emulate(EmulateArgs),
+    Info(InfoArgs),
+}
+
 /// What the command line says.
 pub enum Parsed {
-    /// Run `sdr sim`.
-    Sim(Box<SimArgs>),
+    /// Run a command; its help is there.
+    Run(Box<Job>, &'static str),
     /// Print this: help or version.
     Text(String),
     /// It cannot be understood.
@@ -177,14 +225,36 @@ pub enum Parsed {
 pub fn parse(given: &[OsString]) -> Parsed {
     let cli = Cli::command().try_get_matches_from(given).and_then(|m| Cli::from_arg_matches(&m));
     match cli {
-        Ok(Cli { command: Command::Sim(sim) }) => Parsed::Sim(Box::new(sim)),
+        Ok(Cli { command }) => Parsed::Run(
+            Box::new(match command {
+                Command::Sim(args) => Job::Sim(args),
+                Command::Demo => Job::Demo,
+                Command::Bench(bench) => Job::Bench(bench),
+                Command::Emulate(args) => Job::Emulate(args),
+                Command::Info(args) => Job::Info(args),
+            }),
+            help_of(given),
+        ),
         Err(e) if !e.use_stderr() || e.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
             Parsed::Text(e.render().to_string())
         }
-        Err(e) => {
-            let sim = given.get(1).is_some_and(|command| command == "sim");
-            Parsed::Wrong { line: one_line(&e), help: if sim { "sdr sim --help" } else { "sdr --help" } }
-        }
+        Err(e) => Parsed::Wrong { line: one_line(&e), help: help_of(given) },
+    }
+}
+
+/// Where more is said about the command that was given.
+fn help_of(given: &[OsString]) -> &'static str {
+    let word = |i: usize| given.get(i).and_then(|w| w.to_str()).unwrap_or_default();
+    match (word(1), word(2)) {
+        ("sim", _) => "sdr sim --help",
+        ("demo", _) => "sdr demo --help",
+        ("bench", "loopback") => "sdr bench loopback --help",
+        ("bench", "server") => "sdr bench server --help",
+        ("bench", "client") => "sdr bench client --help",
+        ("bench", _) => "sdr bench --help",
+        ("emulate", _) => "sdr emulate --help",
+        ("info", _) => "sdr info --help",
+        _ => "sdr --help",
     }
 }
 
@@ -219,7 +289,7 @@ mod tests {
     #[test]
     fn every_command_has_an_example() {
         for command in Cli::command().get_subcommands() {
-            let example = format!("  sdr {} ", command.get_name());
+            let example = format!("\n  sdr {} ", command.get_name());
             assert!(EXAMPLES.contains(&example), "an example of{example}");
         }
     }

@@ -1,11 +1,15 @@
-//! `sdr`: simulate, and later measure, reliable RDMA messages over long and lossy links.
+//! `sdr`: measure and simulate reliable RDMA messages over long and lossy links.
 //!
 //! | module | what it holds |
 //! |---|---|
 //! | [`args`] | the command line, and its errors as one line |
-//! | [`sim`] | `sdr sim`: what is run, and what came out |
-//! | [`stats`] | mean and quantiles of a set of times |
-//! | [`output`] | the result as a table and as JSON |
+//! | [`bench`] | `sdr bench`: messages in real time, both ends here or one of them |
+//! | [`demo`] | `sdr demo`: a few of those, over emulated links |
+//! | [`emulate`], [`link`] | `sdr emulate`, and the same relay on a thread |
+//! | [`info`] | `sdr info`: what this host has |
+//! | [`sim`], [`output`] | `sdr sim`: what is run and what came out; its table and JSON |
+//! | [`ends`], [`schemes`] | sockets, context and driver of an end; the schemes by name |
+//! | [`stats`], [`table`], [`usage`], [`stop`] | quantiles, columns, processor time and memory, Ctrl-C |
 //!
 //! A command gives its result on stdout, and nothing else goes there. Exit codes: 0 good, 1 the work failed, 2 wrong usage (one
 //! line on stderr says what to change), 130 ended by Ctrl-C with what was measured until then.
@@ -13,9 +17,19 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod bench;
+mod demo;
+mod emulate;
+mod ends;
+mod info;
+mod link;
 mod output;
+mod schemes;
 mod sim;
 mod stats;
+mod stop;
+mod table;
+mod usage;
 
 use std::io::{ErrorKind, Write};
 use std::process::ExitCode;
@@ -29,12 +43,19 @@ enum CommandError {
     /// The work failed.
     #[error("{0}")]
     Failed(String),
+    /// Ctrl-C came before anything was measured.
+    #[error("ended before anything was measured")]
+    Interrupted,
 }
 
-/// What a command prints on stdout, and whether Ctrl-C ended it early.
+/// What a command prints on stdout, and how it ended.
+#[derive(Default)]
 struct Answer {
     text: String,
+    /// Ctrl-C ended it early.
     interrupted: bool,
+    /// There is a result, and it is not good: why, in a line.
+    failure: Option<String>,
 }
 
 const FAILED: u8 = 1;
@@ -45,8 +66,8 @@ const INTERRUPTED: u8 = 130;
 fn main() -> ExitCode {
     let given: Vec<_> = std::env::args_os().collect();
     let (answer, help) = match args::parse(&given) {
-        args::Parsed::Sim(sim) => (sim::run(&sim), "sdr sim --help"),
-        args::Parsed::Text(text) => (Ok(Answer { text, interrupted: false }), ""),
+        args::Parsed::Run(job, help) => (run(&job), help),
+        args::Parsed::Text(text) => (Ok(Answer { text, ..Answer::default() }), ""),
         args::Parsed::Wrong { line, help } => (Err(CommandError::Usage(line)), help),
     };
     match answer {
@@ -55,9 +76,21 @@ fn main() -> ExitCode {
                 eprintln!("sdr: the result could not be written: {e}");
                 FAILED.into()
             }
-            _ if answer.interrupted => INTERRUPTED.into(),
-            _ => ExitCode::SUCCESS,
+            _ => {
+                if let Some(line) = &answer.failure {
+                    eprintln!("sdr: {line}");
+                }
+                match (answer.interrupted, answer.failure) {
+                    (true, _) => INTERRUPTED.into(),
+                    (false, Some(_)) => FAILED.into(),
+                    (false, None) => ExitCode::SUCCESS,
+                }
+            }
         },
+        Err(CommandError::Interrupted) => {
+            eprintln!("sdr: {}", CommandError::Interrupted);
+            INTERRUPTED.into()
+        }
         Err(CommandError::Usage(line)) => {
             eprintln!("sdr: {line}; see '{help}'");
             USAGE.into()
@@ -66,5 +99,18 @@ fn main() -> ExitCode {
             eprintln!("sdr: {line}");
             FAILED.into()
         }
+    }
+}
+
+fn run(job: &args::Job) -> Result<Answer, CommandError> {
+    use args::bench::BenchCommand;
+    match job {
+        args::Job::Sim(args) => sim::run(args),
+        args::Job::Demo => demo::run(),
+        args::Job::Bench(BenchCommand::Loopback(args)) => bench::loopback(args),
+        args::Job::Bench(BenchCommand::Server(args)) => bench::server(args),
+        args::Job::Bench(BenchCommand::Client(args)) => bench::client(args),
+        args::Job::Emulate(args) => emulate::run(args),
+        args::Job::Info(args) => info::run(args),
     }
 }

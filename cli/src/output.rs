@@ -2,6 +2,7 @@
 
 use crate::sim::Report;
 use crate::stats::Summary;
+use crate::table::{number, rows};
 use netem::trial::PacketCounts;
 use serde::Serialize;
 use std::fmt::Write;
@@ -159,20 +160,4 @@ pub fn table(r: &Report) -> String {
         rate / r.threads as f64
     );
     text
-}
-
-fn number(value: f64, unit: &str) -> String {
-    if value.is_nan() { "-".to_owned() } else { format!("{value:.3}{unit}") }
-}
-
-/// Columns under their names, aligned to the right, two spaces apart.
-fn rows(columns: &[(String, Vec<String>)]) -> String {
-    let mut lines = vec![String::new(); 1 + columns.iter().map(|(_, cells)| cells.len()).max().unwrap_or(0)];
-    for (name, cells) in columns {
-        let width = cells.iter().chain([name]).map(String::len).max().unwrap_or(0);
-        for (line, cell) in lines.iter_mut().zip([name].into_iter().chain(cells)) {
-            _ = write!(line, "  {cell:>width$}");
-        }
-    }
-    lines.iter().map(|line| format!("{}\n", line.trim_end().strip_prefix(' ').unwrap_or(line))).collect()
 }

@@ -2,7 +2,7 @@
 
 use crate::args::{PathArgs, SimArgs, flag};
 use crate::stats::Summary;
-use crate::{Answer, CommandError, output};
+use crate::{Answer, CommandError, output, schemes, stop};
 use indicatif::{ProgressBar, ProgressStyle};
 use netem::spec::{PathLength, PathSpec};
 use netem::trial::{PacketCounts, Sample, Trial, TrialError};
@@ -11,7 +11,7 @@ use sdr_sdk::imm::ImmLayout;
 use sdr_sdk::reliability::{Scheme, SelectiveRepeat};
 use sdr_sdk::types::Nanos;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 /// Of the lossless bound: a transfer may take a thousand times as long, and times are kept in picoseconds.
@@ -54,7 +54,7 @@ pub fn run(args: &SimArgs) -> Result<Answer, CommandError> {
     let asked = args.samples;
     let cores = || std::thread::available_parallelism().map_or(1, |n| n.get() as u64);
     let threads = args.threads.unwrap_or_else(cores).min(asked);
-    let stop = stop_on_ctrl_c()?;
+    let stop = stop::on_ctrl_c()?;
     let bar = ProgressBar::new(asked).with_style(
         ProgressStyle::with_template("{bar:40} {pos}/{len} samples, {eta} left").expect("a valid template"),
     );
@@ -70,7 +70,7 @@ pub fn run(args: &SimArgs) -> Result<Answer, CommandError> {
     let done = done.map_err(|e| CommandError::Failed(e.to_string()))?;
     let report = report(args, &trial, &done, threads, elapsed);
     let text = if args.json { output::json(&report) } else { output::table(&report) };
-    Ok(Answer { text, interrupted: report.interrupted })
+    Ok(Answer { text, interrupted: report.interrupted, failure: None })
 }
 
 fn report(args: &SimArgs, trial: &Trial, done: &[Sample], threads: u64, elapsed: Duration) -> Report {
@@ -92,19 +92,6 @@ fn report(args: &SimArgs, trial: &Trial, done: &[Sample], threads: u64, elapsed:
         elapsed,
         interrupted: (done.len() as u64) < args.samples,
     }
-}
-
-/// A flag that the first Ctrl-C sets; the second ends the program.
-fn stop_on_ctrl_c() -> Result<Arc<AtomicBool>, CommandError> {
-    let stop = Arc::new(AtomicBool::new(false));
-    let set = stop.clone();
-    ctrlc::set_handler(move || {
-        if set.swap(true, Ordering::Relaxed) {
-            std::process::exit(crate::INTERRUPTED.into());
-        }
-    })
-    .map_err(|e| CommandError::Failed(format!("Ctrl-C could not be caught: {e}")))?;
-    Ok(stop)
 }
 
 /// What the arguments ask for.
@@ -155,7 +142,7 @@ fn trial(args: &SimArgs) -> Result<Trial, CommandError> {
 fn scheme(args: &SimArgs) -> Result<Arc<dyn Scheme>, CommandError> {
     match args.scheme.as_str() {
         "sr" => Ok(Arc::new(SelectiveRepeat::new((args.alpha * 1e3).round() as u32))),
-        other => Err(CommandError::Usage(format!("scheme {other:?} is unknown: choose sr"))),
+        other => schemes::find(other),
     }
 }
 

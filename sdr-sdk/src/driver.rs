@@ -1,8 +1,8 @@
 //! Real time: the only place of the library that has a clock and threads.
 //!
 //! A [`Driver`] polls one context and its connections. It runs inline, inside [`Driver::block_on`], or on a thread of its own
-//! ([`Driver::spawn`]). With nothing to do it spins for a moment, then yields, then sleeps, so that two ends can
-//! share two cores and an idle end costs little.
+//! ([`Driver::spawn`]). With nothing to do it spins for a moment, then sleeps, so that two ends can share two
+//! cores and an idle end costs little.
 
 use crate::connection::ConnectionDriver;
 use crate::context::Context;
@@ -15,9 +15,12 @@ use std::task::{Context as TaskContext, Poll, Waker};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Turns without work that spin, and that yield after those; then it sleeps.
-const SPINS: u32 = 64;
-const YIELDS: u32 = 64;
+/// How long it spins after the last work. It never yields: to a busy host a yield is leave to run somebody else for
+/// milliseconds, while who comes back from a short sleep runs at once.
+const SPIN: Nanos = Nanos::from_micros(30);
+
+/// Sleep after that, at first: about what waking up costs.
+const SHORT_NAP: Duration = Duration::from_micros(20);
 
 /// Longest sleep: work handed over by another thread waits at most this long.
 const NAP: Duration = Duration::from_micros(100);
@@ -25,8 +28,9 @@ const NAP: Duration = Duration::from_micros(100);
 /// Longest sleep of an end that has had nothing to do for long.
 const LONG_NAP: Duration = Duration::from_millis(1);
 
-/// Sleeps before naps grow long.
-const NAPS: u32 = 1_000;
+/// Without work for this long, naps are no longer short; and for this long, they are long.
+const SHORT: Nanos = Nanos::from_micros(500);
+const LONG: Nanos = Nanos::from_millis(150);
 
 /// Monotonic time since the clock was made.
 #[derive(Clone, Copy, Debug)]
@@ -51,13 +55,16 @@ pub struct Driver {
     context: Context,
     connections: Vec<ConnectionDriver>,
     clock: Clock,
-    idle: u32,
+    /// When something was last done or due.
+    active_at: Nanos,
+    /// Of the connections, when last looked at.
+    activity: u64,
 }
 
 impl Driver {
     /// A driver without connections.
     pub fn new(context: Context, clock: Clock) -> Self {
-        Self { context, connections: Vec::new(), clock, idle: 0 }
+        Self { context, connections: Vec::new(), clock, active_at: clock.now(), activity: 0 }
     }
 
     /// Its clock.
@@ -86,6 +93,10 @@ impl Driver {
             }
             None => false,
         });
+        let activity = self.connections.iter().fold(0, |sum: u64, c| sum.wrapping_add(c.activity()));
+        if activity != self.activity {
+            (self.activity, self.active_at) = (activity, now);
+        }
         wake_at
     }
 
@@ -95,18 +106,16 @@ impl Driver {
         let now = self.clock.now();
         let due = wake_at.map(|t| Duration::from_nanos(t.since(now).0));
         if due.is_some_and(|d| d.is_zero()) {
-            self.idle = 0;
+            self.active_at = now;
             return;
         }
-        self.idle = self.idle.saturating_add(1);
-        if self.idle <= SPINS {
-            std::hint::spin_loop();
-        } else if self.idle <= SPINS + YIELDS {
-            std::thread::yield_now();
-        } else {
-            let nap = if self.idle < SPINS + YIELDS + NAPS { NAP } else { LONG_NAP };
-            std::thread::sleep(due.map_or(nap, |d| d.min(nap)));
-        }
+        let nap = match now.since(self.active_at) {
+            idle if idle < SPIN => return std::hint::spin_loop(),
+            idle if idle < SHORT => SHORT_NAP,
+            idle if idle < LONG => NAP,
+            _ => LONG_NAP,
+        };
+        std::thread::sleep(due.map_or(nap, |d| d.min(nap)));
     }
 
     /// Inline mode: turns until the future is done, or until `deadline` has passed; then None, and the future is dropped.

@@ -19,6 +19,7 @@ mod transfer;
 
 pub use transfer::{Delivered, Received, RecvError, RecvResult, SendResult, Transfer, TransferError};
 
+use crate::engine::EngineCounters;
 use crate::memory::{RecvBuf, SendBuf};
 use crate::qp::{Closed, RecvQp, SendQp};
 use crate::reliability::{Scheme, SelectiveRepeat};
@@ -125,6 +126,10 @@ pub struct ConnectionStats {
     pub malformed: u64,
     /// Time that receives waited for a reusable slot.
     pub slot_wait: Nanos,
+    /// Smallest recent round-trip time.
+    pub min_rtt: Nanos,
+    /// What became of the packets that came in.
+    pub arrivals: EngineCounters,
 }
 
 pub(crate) struct SendRequest {
@@ -300,6 +305,12 @@ impl ConnectionDriver {
         wake_at
     }
 
+    /// A number that changes when something came in or went out.
+    pub fn activity(&self) -> u64 {
+        let s = &self.inner.stats;
+        s.arrivals.seen.wrapping_add(s.sent).wrapping_add(s.delivered).wrapping_add(s.received)
+    }
+
     fn end(&mut self, now: Nanos, why: &TransferError, wakers: &mut Vec<Waker>) {
         self.inner.take_requests(now, &self.shared);
         self.inner.sending.fail(why, wakers);
@@ -350,6 +361,8 @@ impl Inner {
         }
         let a = self.sending.poll(now, &mut self.stats, wakers);
         let b = self.receiving.poll(now, &mut self.stats, wakers);
+        (self.stats.min_rtt, self.stats.arrivals) =
+            (self.sending.qp().min_rtt(), self.sending.qp().engine_counters());
         self.sending.qp().expect_peer(!self.sending.idle());
         let c = self.sending.qp().flush(now);
         let linger = self.closing.map(|t| t.max(now));

@@ -10,9 +10,15 @@ const MAX_RUN: u32 = 64;
 /// A run takes at most this part of the round trip on the wire, so that the path sees no bursts.
 const RUN_SHARE: u64 = 512;
 
+/// A sender whose driver came late makes up for at most this much: longer delays than a busy host's are not the path's to
+/// bear in one burst.
+const MOST_LATE: Nanos = Nanos::from_millis(2);
+
 pub(super) struct Pacer {
     /// Picoseconds a full packet; zero without a rate.
     packet_ps: u64,
+    /// There was more to send when the pace said no: what passes beyond `free_at` is lateness.
+    held_back: bool,
     /// The wire is ours again from here on: nanoseconds, and picoseconds beyond.
     free_at: Nanos,
     free_ps: u64,
@@ -23,7 +29,7 @@ impl Pacer {
     pub(super) fn new(rate: Option<u64>, payload: u32) -> Self {
         let packet_ps =
             rate.map_or(0, |r| (payload as u128 * 8 * 1_000_000_000_000 / r.max(1) as u128) as u64);
-        Self { packet_ps, free_at: Nanos::ZERO, free_ps: 0 }
+        Self { packet_ps, held_back: false, free_at: Nanos::ZERO, free_ps: 0 }
     }
 
     pub(super) fn packet_ps(&self) -> u64 {
@@ -38,7 +44,18 @@ impl Pacer {
         if self.packet_ps == 0 {
             return MAX_RUN;
         }
-        (rtt.0.saturating_mul(1_000) / RUN_SHARE / self.packet_ps).clamp(1, MAX_RUN as u64) as u32
+        let run = rtt.0.saturating_mul(1_000) / RUN_SHARE;
+        run.max(self.late(now).0 * 1_000).checked_div(self.packet_ps).unwrap_or(0).clamp(1, MAX_RUN as u64) as u32
+    }
+
+    /// How late packets are that wait for the pace.
+    fn late(&self, now: Nanos) -> Nanos {
+        if self.held_back { now.since(self.free_at).min(MOST_LATE) } else { Nanos::ZERO }
+    }
+
+    /// Whether packets wait for the pace, from now until [`free_at`](Self::free_at).
+    pub(super) fn hold_back(&mut self, waiting: bool) {
+        self.held_back = waiting;
     }
 
     /// When the next packets may leave.
@@ -46,12 +63,13 @@ impl Pacer {
         self.free_at
     }
 
-    /// `packets` left at `now`. Time that was not used is not made up for.
+    /// `packets` left at `now`. Time in which there was nothing to send is not made up for.
     pub(super) fn sent(&mut self, now: Nanos, packets: u32) {
-        if self.free_at < now {
+        let start = Nanos(now.0 - self.late(now).0.min(now.0));
+        if self.free_at < start {
             // Within one nanosecond the wire was busy all along: keep the fraction.
-            let busy = now.since(self.free_at).0 <= 1;
-            (self.free_at, self.free_ps) = (now, if busy { self.free_ps } else { 0 });
+            let busy = start.since(self.free_at).0 <= 1;
+            (self.free_at, self.free_ps) = (start, if busy { self.free_ps } else { 0 });
         }
         let ps = self.free_ps + packets as u64 * self.packet_ps;
         self.free_at += Nanos(ps / 1_000);
@@ -78,6 +96,35 @@ mod tests {
             left -= n;
         }
         assert_eq!(p.free_at(), Nanos(5 + 81_920_000));
+    }
+
+    #[test]
+    fn a_late_driver_keeps_the_rate_and_a_very_late_one_sends_no_long_burst() {
+        let mut p = Pacer::new(Some(1_000_000_000), 8_192);
+        let rtt = Nanos::from_millis(10);
+        let (mut now, mut sent) = (Nanos::from_secs(1), 0u64);
+        let end = now + Nanos::from_secs(1);
+        while now < end {
+            while let n @ 1.. = p.budget(now, rtt) {
+                p.sent(now, n);
+                sent += u64::from(n);
+            }
+            p.hold_back(true);
+            now = p.free_at() + Nanos::from_micros(120);
+        }
+        let rate = sent * 8_192 * 8;
+        assert!((998_000_000..=1_002_000_000).contains(&rate), "{rate} bit/s");
+
+        now += Nanos::from_secs(1);
+        let mut burst = 0;
+        while let n @ 1.. = p.budget(now, rtt) {
+            p.sent(now, n);
+            burst += n;
+        }
+        assert!((30..=32).contains(&burst), "{burst} packets of 65.5 us for 2 ms");
+        p.hold_back(false);
+        now += Nanos::from_secs(1);
+        assert_eq!(p.budget(now, rtt), 1, "there was nothing to send");
     }
 
     #[test]

@@ -361,7 +361,7 @@ impl Sending {
             }
             let budget = self.pacer.budget(now, c.rtt);
             if budget == 0 {
-                return;
+                return self.pacer.hold_back(self.has_due(now, c));
             }
             let mut due = self.active.iter_mut().filter(|m| m.repeat.announced());
             let next = due.find_map(|m| {
@@ -369,7 +369,7 @@ impl Sending {
                 let run = if wanted { m.scheme.next(now, budget, c) } else { None };
                 run.map(|run| (m, run))
             });
-            let Some((m, run)) = next else { return };
+            let Some((m, run)) = next else { return self.pacer.hold_back(false) };
             let start = run.first as u64 * self.payload as u64;
             let len = (run.packets as u64 * self.payload as u64).min(m.spec.bytes.saturating_sub(start));
             if len == 0 {
@@ -389,6 +389,12 @@ impl Sending {
                 stats.repairs += run.packets as u64;
             }
         }
+    }
+
+    /// Whether a scheme wants to send.
+    fn has_due(&self, now: Nanos, c: &Conditions) -> bool {
+        let mut announced = self.active.iter().filter(|m| m.repeat.announced());
+        announced.any(|m| m.scheme.wake_at(c).is_some_and(|t| t <= now))
     }
 
     fn wake_at(&self, c: &Conditions) -> Option<Nanos> {

@@ -68,6 +68,11 @@ pub enum ConnectError {
 }
 
 impl QpInfo {
+    /// First message number of the direction that its side sends, and of the one that it receives.
+    pub fn first(&self) -> (Seq, Seq) {
+        (self.send_first, self.recv_first)
+    }
+
     /// The blob.
     pub fn to_bytes(&self) -> Vec<u8> {
         let s = &self.spec;
