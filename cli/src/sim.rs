@@ -8,7 +8,7 @@ use netem::spec::{PathLength, PathSpec};
 use netem::trial::{PacketCounts, Sample, Trial, TrialError};
 use netem::units::{BitRate, ByteSize, Probability};
 use sdr_sdk::imm::ImmLayout;
-use sdr_sdk::reliability::{Scheme, SelectiveRepeat};
+use sdr_sdk::reliability::{Scheme, SelectiveRepeat, SrNack};
 use sdr_sdk::types::Nanos;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -155,7 +155,8 @@ fn trial(args: &SimArgs) -> Result<Trial, CommandError> {
 fn scheme(args: &SimArgs) -> Result<Arc<dyn Scheme>, CommandError> {
     match args.scheme.as_str() {
         "sr" => Ok(Arc::new(SelectiveRepeat::new((args.alpha * 1e3).round() as u32))),
-        other => Err(CommandError::Usage(format!("scheme {other:?} is unknown: choose sr"))),
+        "sr-nack" => Ok(Arc::new(SrNack)),
+        other => Err(CommandError::Usage(format!("scheme {other:?} is unknown: choose sr or sr-nack"))),
     }
 }
 
