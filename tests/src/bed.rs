@@ -7,7 +7,9 @@ use netem::spec::PathSpec;
 use netem::{Pair, PairConfig, SimConfig};
 use sdr_sdk::connection::{Received, RecvError, RecvResult, SendResult, Transfer};
 use sdr_sdk::memory::RecvBuf;
+use sdr_sdk::reliability::Scheme;
 use sdr_sdk::types::{Nanos, Seq};
+use std::sync::Arc;
 
 /// Round trip of the usual path.
 pub const RTT: Nanos = Nanos::from_millis(25);
@@ -30,16 +32,29 @@ pub fn config(path: &str) -> PairConfig {
         Ok(path) => path,
         Err(e) => panic!("{path}: {e}"),
     };
-    let mut c = PairConfig::default();
-    c.sim = SimConfig { path: path.into(), max_payload: PACKET as u32, ..SimConfig::default() };
+    let sim = SimConfig { path: path.into(), max_payload: PACKET as u32, ..SimConfig::default() };
+    let mut c = PairConfig { sim, ..PairConfig::default() };
     c.connection.rate = Some(80_000_000);
     c.connection.per_chunk = 8;
     c
 }
 
+/// The usual settings with another scheme than the default.
+///
+/// # Panics
+/// When `path` is not understood.
+pub fn config_of(path: &str, scheme: Arc<dyn Scheme>) -> PairConfig {
+    let mut c = config(path);
+    c.connection.scheme = scheme;
+    c
+}
+
+/// Description of the usual path.
+pub const USUAL: &str = "rtt=25ms,rate=100Mbit,seed=1";
+
 /// The usual path: 25 ms, 100 Mbit/s, no losses.
 pub fn usual() -> PairConfig {
-    config("rtt=25ms,rate=100Mbit,seed=1")
+    config(USUAL)
 }
 
 /// Byte `i` of message `tag`.

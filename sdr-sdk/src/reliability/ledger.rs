@@ -2,7 +2,8 @@
 //! it expires, and when it is presumed lost.
 //!
 //! Loss is inferred as RACK does (RFC 8985), for each channel by itself: when a packet that left later on the same channel
-//! was reported, and the time that its report took plus the reordering window ([`window`]) passed since this one left. Channels
+//! was reported, and the time that its report took plus the reordering window ([`window`]) passed since this one left: at
+//! most the window and the time between two reports after that report. Channels
 //! may differ in delay; against packets of another channel a wider window holds ([`spread`]), for a channel on which
 //! nothing arrives any more. A repair is entered as a transmission like any other, so that its loss is found in the same way.
 //! A report within a smallest round trip of a repair speaks of the transmission before: nothing is inferred from the repair,
@@ -29,17 +30,18 @@ const MERGE_SLACK_PS: u64 = MIN_RTO.0 * 1_000 / 100;
 /// How late a packet may be reported after one that left later on its channel, before it is presumed lost.
 ///
 /// It starts at max(8 packets, RTT/512: a receiver's time between reports), at most RTT/8, and follows the longest such
-/// delay that was seen, by a quarter more, up to the smallest round trip.
+/// delay that was seen, by a quarter more, up to the smoothed round trip, RFC 8985's bound: where packets and reports are
+/// jittered the smallest one is too little.
 pub fn window(c: &Conditions) -> Nanos {
     let least = Nanos(c.packet_time_ps.saturating_mul(8).div_ceil(1_000)).max(Nanos(c.min_rtt.0 / 512));
     let seen = c.channels.reordering.mul_div(5, 4);
-    least.min(Nanos(c.min_rtt.0 / 8)).max(seen).min(c.min_rtt)
+    least.min(Nanos(c.min_rtt.0 / 8)).max(seen).min(c.rtt)
 }
 
 /// The same for packets of different channels: it starts at RTT/2.
 pub fn spread(c: &Conditions) -> Nanos {
     let least = Nanos(c.rtt.0 / 2).max(MIN_RTO);
-    least.max(window(c)).max(c.channels.spread.mul_div(5, 4).min(c.min_rtt))
+    least.max(window(c)).max(c.channels.spread.mul_div(5, 4).min(c.rtt))
 }
 
 /// One transmission in order of time: a run as it was sent, without what its front lost.

@@ -4,7 +4,8 @@
 //! round trip from the loss ("SR NACK" of arXiv 2505.05366 section 5.1.1 is the same with exactly one). Two timers stand
 //! behind it. When the last packets are lost nothing shows it: the last unreported one is sent again after 1.5 RTT
 //! (RFC 8985 waits 2, for acknowledgements that are held back; here DONE and holes are reported at once), and the report
-//! on it shows the holes before it. What neither finds is sent again after 3 RTT, and after up to 8 while the peer is silent.
+//! on it shows the holes before it. What neither finds is sent again after 3 RTT. While the peer is silent the two grow to 3
+//! and 8 RTT.
 //!
 //! A packet that tries a dead channel is sent on a good one a quarter of a round trip later, so that trying costs no
 //! message more than that.
@@ -76,19 +77,19 @@ impl Sender {
         &self.ledger
     }
 
-    /// The first four timeouts come after `wait`, each further one after twice as long, up to 8 RTT: even at a loss of one
-    /// half that is sooner than a fixed timeout of 3 RTT on the whole.
-    fn patience(&self, wait: Nanos, c: &Conditions) -> Nanos {
+    /// `first` for four timeouts, then twice as long each time up to `most`: however many are lost in a row, the last packet
+    /// is sent again no later than by a fixed timeout of 3 RTT.
+    fn patience(&self, first: Nanos, most: Nanos) -> Nanos {
         let doublings = self.timeouts.saturating_sub(3).min(8);
-        wait.mul_div(1 << doublings, 1).min(c.rtt.mul_div(8, 1)).max(MIN_RTO)
+        first.mul_div(1 << doublings, 1).min(most).max(MIN_RTO)
     }
 
     fn rto(&self, c: &Conditions) -> Nanos {
-        self.patience(c.rtt.mul_div(3, 1), c)
+        self.patience(c.rtt.mul_div(3, 1), c.rtt.mul_div(8, 1))
     }
 
     fn tail_timeout(&self, c: &Conditions) -> Nanos {
-        self.patience(c.rtt.mul_div(3, 2), c)
+        self.patience(c.rtt.mul_div(3, 2), c.rtt.mul_div(3, 1))
     }
 
     fn timed_out(&mut self, now: Nanos, c: &Conditions) {
