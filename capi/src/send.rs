@@ -5,8 +5,9 @@ use crate::handle::{Out, free, get, lock};
 use crate::memory::sdr_mr;
 use crate::qp::{Inner, sdr_qp};
 use crate::status::{Outcome, Stop, boundary, sdr_result};
+use sdr_sdk::memory::SendBuf;
 use sdr_sdk::qp::{PostError, SendHandle, SendState, Stream, StreamError};
-use sdr_sdk::types::PacketOffset;
+use sdr_sdk::types::{Channel, PacketOffset};
 use std::ffi::c_void;
 use std::fmt::Display;
 use std::sync::{Arc, Mutex};
@@ -212,11 +213,14 @@ pub unsafe extern "C" fn sdr_send_stream_continue(
             .map_err(|_| Stop::text("remote_offset is beyond any message"))?;
         match &*lock(&send.progress) {
             Progress::Open(stream) => {
-                match stream.extend(PacketOffset(first), &buf, wr.flags & SDR_SEND_REPAIR != 0) {
-                    Ok(()) => Ok(()),
-                    Err(StreamError::Busy) => Err(Stop::Retry("too many packets wait for the NIC")),
-                    Err(e) => Err(Stop::error(e)),
-                }
+                let channels = send.qp.with(|half, _| Ok(half.channels()))?;
+                // What went out before a RETRY may go out again: packets that arrive twice count once.
+                extend(stream, first, &buf, payload, channels, wr.flags & SDR_SEND_REPAIR != 0).map_err(|e| {
+                    match e {
+                        StreamError::Busy => Stop::Retry("too many packets wait for the NIC"),
+                        e => Stop::error(e),
+                    }
+                })
             }
             _ => Err(Stop::text("not an open stream")),
         }
@@ -300,4 +304,31 @@ pub unsafe extern "C" fn sdr_send_free(send: *mut sdr_send) -> sdr_result {
         }
         Ok(())
     })
+}
+
+/// Adds packets chunk by chunk, each on its home channel, or on the next one as a repair.
+fn extend(
+    stream: &Stream,
+    first: u32,
+    buf: &SendBuf,
+    payload: u64,
+    channels: u8,
+    repair: bool,
+) -> Result<(), StreamError> {
+    if channels == 1 {
+        return stream.extend(PacketOffset(first), buf, Channel(0));
+    }
+    let per_chunk = u32::from(stream.grant().per_chunk.max(1));
+    let (mut at, end) = (first, u64::from(first) + (buf.len() as u64).div_ceil(payload));
+    loop {
+        let stop = u64::from(at / per_chunk + 1).saturating_mul(per_chunk.into()).min(end) as u32;
+        let start = u64::from(at - first) * payload;
+        let len = (u64::from(stop - at) * payload).min(buf.len() as u64 - start);
+        let channel = (at / per_chunk + u32::from(repair)) % u32::from(channels);
+        stream.extend(PacketOffset(at), &buf.slice(start as usize, len as usize), Channel(channel as u8))?;
+        if u64::from(stop) >= end {
+            return Ok(());
+        }
+        at = stop;
+    }
 }

@@ -7,7 +7,9 @@ use netem::spec::PathSpec;
 use netem::{Pair, PairConfig, SimConfig};
 use sdr_sdk::connection::{ConnectionConfig, Received, RecvError, RecvResult, SendResult, Transfer};
 use sdr_sdk::memory::RecvBuf;
+use sdr_sdk::reliability::Scheme;
 use sdr_sdk::types::{Nanos, Seq};
+use std::sync::Arc;
 
 /// Round trip of the usual path.
 pub const RTT: Nanos = Nanos::from_millis(25);
@@ -37,9 +39,22 @@ pub fn config(path: &str) -> PairConfig {
     }
 }
 
+/// The usual settings with another scheme than the default.
+///
+/// # Panics
+/// When `path` is not understood.
+pub fn config_of(path: &str, scheme: Arc<dyn Scheme>) -> PairConfig {
+    let mut c = config(path);
+    c.connection.scheme = scheme;
+    c
+}
+
+/// Description of the usual path.
+pub const USUAL: &str = "rtt=25ms,rate=100Mbit,seed=1";
+
 /// The usual path: 25 ms, 100 Mbit/s, no losses.
 pub fn usual() -> PairConfig {
-    config("rtt=25ms,rate=100Mbit,seed=1")
+    config(USUAL)
 }
 
 /// Byte `i` of message `tag`.

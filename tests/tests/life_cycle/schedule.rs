@@ -360,7 +360,13 @@ impl Schedule<'_> {
                 let from = first as usize * payload;
                 let bytes = (n as usize * payload).min(len - from);
                 let buf = self.rig.source(seq, from, bytes);
-                let result = open.stream.extend(PacketOffset(first), &buf, repair);
+                let channels = u64::from(self.plan.shape.channels);
+                let channel = Channel(if repair {
+                    self.rng.below(channels) as u8
+                } else {
+                    first as u8 % channels as u8
+                });
+                let result = open.stream.extend(PacketOffset(first), &buf, channel);
                 note!(self, "{seq:?} packets {first}+{n}, repair {repair}: {result:?}");
                 result.is_err()
             }
