@@ -44,6 +44,9 @@ use wire::{Run, VERSION};
 /// Largest payload of a packet, in bytes: the largest that connections look for.
 pub const MAX_MTU: u64 = 8 << 10;
 
+/// Message length when none is given.
+const SIZE: ByteSize = ByteSize(8 << 20);
+
 /// How long a run takes when neither messages nor time are given, and that of each size of `-a`.
 const DURATION: Nanos = Nanos::from_secs(10);
 const DURATION_OF_EACH: Nanos = Nanos::from_secs(1);
@@ -183,6 +186,9 @@ fn plans(args: &BenchArgs) -> Result<Vec<Plan>, CommandError> {
     if args.bidirectional && args.reverse {
         return usage("-b and -R: give one of them".to_owned());
     }
+    if let (true, Some(size)) = (args.all, args.size) {
+        return usage(format!("-a and {}: give one of them", flag("size", size)));
+    }
     if args.lat && args.inflight.is_some_and(|n| n > 1) {
         return usage(format!(
             "--lat and {}: latency is that of one message at a time",
@@ -198,10 +204,11 @@ fn plans(args: &BenchArgs) -> Result<Vec<Plan>, CommandError> {
     }
     let mtu = args.mtu.map_or(MAX_MTU, |mtu| mtu.0);
     let most = ByteSize(u64::from(ImmLayout::L8_22_2.max_packets()) * mtu);
-    if !(1..=most.0).contains(&args.size.0) {
+    let size = args.size.unwrap_or(SIZE);
+    if !(1..=most.0).contains(&size.0) {
         return usage(format!(
             "{}: choose 1B to {most}, {} packets of {}",
-            flag("size", args.size),
+            flag("size", size),
             ImmLayout::L8_22_2.max_packets(),
             ByteSize(mtu)
         ));
@@ -214,7 +221,7 @@ fn plans(args: &BenchArgs) -> Result<Vec<Plan>, CommandError> {
     };
     let sizes: Vec<u64> = match args.all {
         true => ALL_SIZES.map(|bits| 1 << bits).collect(),
-        false => vec![args.size.0],
+        false => vec![size.0],
     };
     let run = |size| Run {
         version: VERSION,

@@ -300,6 +300,7 @@ fn bad_input_is_one_line_that_names_it() {
         (&["--lat", "--inflight", "2"], &["--lat", "--inflight 2"]),
         (&["--channels", "0"], &["'0'", "1 to 16"]),
         (&["-b", "-R"], &["-b and -R"]),
+        (&["-a", "--size", "1MiB"], &["-a", "--size 1MiB"]),
         (&["--fabric", "carrier-pigeon"], &["carrier-pigeon", "udp"]),
         (&["--rate", "0Gbit"], &["\"0Gbit\"", "above 0"]),
         (&["--interval", "0s"], &["'0s'", "above 0"]),
