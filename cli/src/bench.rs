@@ -176,7 +176,7 @@ fn measure(
 
 /// The pace of all connections together: what is asked for, else the link's.
 fn pace(args: &BenchArgs) -> Option<BitRate> {
-    args.rate.or(args.link.as_ref()?.rate)
+    args.rate.or_else(|| args.link.as_ref()?.rate)
 }
 
 /// What the arguments ask for, one plan a size.
