@@ -306,6 +306,7 @@ fn bad_input_is_one_line_that_names_it() {
         (&["-b", "-R"], &["-b and -R"]),
         (&["-a", "--size", "1MiB"], &["-a", "--size 1MiB"]),
         (&["--fabric", "carrier-pigeon"], &["carrier-pigeon", "udp"]),
+        (&["--fabric", "memory"], &["memory", "not built yet"]),
         (&["--rate", "0Gbit"], &["\"0Gbit\"", "above 0"]),
         (&["--interval", "0s"], &["'0s'", "above 0"]),
     ];

@@ -16,6 +16,16 @@ pub enum Fabric {
     Memory,
 }
 
+impl Fabric {
+    /// As it is written.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Udp => "udp",
+            Self::Memory => "memory",
+        }
+    }
+}
+
 /// The commands of `sdr bench`.
 #[derive(Subcommand, Clone)]
 pub enum BenchCommand {
