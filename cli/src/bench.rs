@@ -24,13 +24,14 @@ mod wire;
 
 use crate::args::bench::{BenchArgs, ClientArgs, Fabric, LoopbackArgs, ServerArgs};
 use crate::args::flag;
-use crate::ends::{MAX_CHANNELS, resolve};
+use crate::ends::{End, MAX_CHANNELS, resolve};
 use crate::link::LinkThread;
 use crate::{Answer, CommandError, schemes, stop};
 use client::{Measured, Plan};
 use netem::spec::PathSpec;
 use netem::units::{BitRate, ByteSize};
 use report::{Report, Setting};
+use sdr_sdk::driver::Clock;
 use sdr_sdk::imm::ImmLayout;
 use sdr_sdk::types::Nanos;
 use server::Server;
@@ -43,6 +44,9 @@ use wire::{Run, VERSION};
 
 /// Largest payload of a packet, in bytes: the largest that connections look for.
 pub const MAX_MTU: u64 = 8 << 10;
+
+/// Message length when none is given.
+const SIZE: ByteSize = ByteSize(8 << 20);
 
 /// How long a run takes when neither messages nor time are given, and that of each size of `-a`.
 const DURATION: Nanos = Nanos::from_secs(10);
@@ -57,14 +61,13 @@ pub fn loopback(args: &LoopbackArgs) -> Result<Answer, CommandError> {
     for plan in &plans {
         server::fits(&plan.run, 0, 2).map_err(CommandError::Usage)?;
     }
-    match args.fabric {
-        Fabric::Udp => {}
-        Fabric::Memory => {
-            return Err(CommandError::Usage("--fabric memory is not built yet: choose udp".to_owned()));
-        }
-    }
     let stop = stop::on_ctrl_c()?;
-    measure(&args.bench, &plans, &stop, |plan, watch| over_udp(plan, args.bench.link.as_ref(), &stop, watch))
+    let path = args.bench.link.as_ref();
+    measure(&args.bench, args.fabric, &plans, &stop, |plan, watch| match args.fabric {
+        Fabric::Udp => over_udp(plan, path, &stop, watch),
+        // Both ends from `End::over` the two sides of a link in memory; the rest is as over UDP.
+        Fabric::Memory => Err(CommandError::Usage("--fabric memory is not built yet: choose udp".to_owned())),
+    })
 }
 
 /// `sdr bench client`.
@@ -75,17 +78,18 @@ pub fn client(args: &ClientArgs) -> Result<Answer, CommandError> {
     }
     let server = resolve(&args.server)?;
     let stop = stop::on_ctrl_c()?;
-    measure(&args.bench, &plans, &stop, |plan, watch| {
+    measure(&args.bench, Fabric::Udp, &plans, &stop, |plan, watch| {
         let link = args.bench.link.as_ref().map(|path| link_to(server, path)).transpose()?;
         let to = link.as_ref().map_or(server, LinkThread::local_addr);
-        client::run(plan, to, link.as_ref(), &stop, watch)
+        let end = End::dial(to, plan.channels, Clock::start())?;
+        client::run(plan, end, to, link.as_ref(), &stop, watch)
     })
 }
 
 /// `sdr bench server`.
 pub fn server(args: &ServerArgs) -> Result<Answer, CommandError> {
     let stop = stop::on_ctrl_c()?;
-    let mut server = Server::listen(resolve(&args.listen)?, true)?;
+    let mut server = Server::new(End::listen(resolve(&args.listen)?, Clock::start())?, true);
     eprintln!("listening on {}", server.local_addr());
     server.run(&stop, args.once);
     Ok(Answer { interrupted: stop.load(Ordering::Relaxed), ..Answer::default() })
@@ -98,10 +102,12 @@ pub fn over_udp(
     stop: &AtomicBool,
     watch: &mut Watch,
 ) -> Result<Measured, CommandError> {
-    let server = ServerThread::start()?;
+    let listen = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0);
+    let server = ServerThread::start(End::listen(listen, Clock::start())?)?;
     let link = path.map(|path| link_to(server.local, path)).transpose()?;
     let to = link.as_ref().map_or(server.local, LinkThread::local_addr);
-    client::run(plan, to, link.as_ref(), stop, watch)
+    let end = End::dial(to, plan.channels, Clock::start())?;
+    client::run(plan, end, to, link.as_ref(), stop, watch)
 }
 
 /// An emulated link with this end of it here.
@@ -113,7 +119,7 @@ fn link_to(server: SocketAddr, path: &PathSpec) -> Result<LinkThread, CommandErr
     LinkThread::start(SocketAddr::new(here, 0), server, path)
 }
 
-/// A server for one client, on loopback.
+/// A server for one client, in this process.
 struct ServerThread {
     local: SocketAddr,
     stop: Arc<AtomicBool>,
@@ -121,8 +127,8 @@ struct ServerThread {
 }
 
 impl ServerThread {
-    fn start() -> Result<Self, CommandError> {
-        let mut server = Server::listen(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0), false)?;
+    fn start(end: End) -> Result<Self, CommandError> {
+        let mut server = Server::new(end, false);
         let local = server.local_addr();
         let stop = Arc::new(AtomicBool::new(false));
         let seen = stop.clone();
@@ -146,6 +152,7 @@ impl Drop for ServerThread {
 /// Runs every plan with `one` and shows what came out.
 fn measure(
     args: &BenchArgs,
+    fabric: Fabric,
     plans: &[Plan],
     stop: &AtomicBool,
     one: impl Fn(&Plan, &mut Watch) -> Result<Measured, CommandError>,
@@ -159,8 +166,8 @@ fn measure(
             Err(CommandError::Interrupted) if !reports.is_empty() => break,
             other => other?,
         };
-        let setting =
-            Setting { fabric: "udp", link: args.link.as_ref(), rate: pace(args), latency: args.lat };
+        let (name, link) = (fabric.name(), args.link.as_ref());
+        let setting = Setting { fabric: name, link, rate: pace(args), latency: args.lat };
         reports.push(Report::new(plan, &setting, measured, watch.intervals));
         if stop.load(Ordering::Relaxed) || reports.iter().any(|r| r.failure().is_some()) {
             break;
@@ -173,7 +180,7 @@ fn measure(
 
 /// The pace of all connections together: what is asked for, else the link's.
 fn pace(args: &BenchArgs) -> Option<BitRate> {
-    args.rate.or(args.link.as_ref()?.rate)
+    args.rate.or_else(|| args.link.as_ref()?.rate)
 }
 
 /// What the arguments ask for, one plan a size.
@@ -182,6 +189,9 @@ fn plans(args: &BenchArgs) -> Result<Vec<Plan>, CommandError> {
     schemes::find(&args.scheme)?;
     if args.bidirectional && args.reverse {
         return usage("-b and -R: give one of them".to_owned());
+    }
+    if let (true, Some(size)) = (args.all, args.size) {
+        return usage(format!("-a and {}: give one of them", flag("size", size)));
     }
     if args.lat && args.inflight.is_some_and(|n| n > 1) {
         return usage(format!(
@@ -198,10 +208,11 @@ fn plans(args: &BenchArgs) -> Result<Vec<Plan>, CommandError> {
     }
     let mtu = args.mtu.map_or(MAX_MTU, |mtu| mtu.0);
     let most = ByteSize(u64::from(ImmLayout::L8_22_2.max_packets()) * mtu);
-    if !(1..=most.0).contains(&args.size.0) {
+    let size = args.size.unwrap_or(SIZE);
+    if !(1..=most.0).contains(&size.0) {
         return usage(format!(
             "{}: choose 1B to {most}, {} packets of {}",
-            flag("size", args.size),
+            flag("size", size),
             ImmLayout::L8_22_2.max_packets(),
             ByteSize(mtu)
         ));
@@ -214,7 +225,7 @@ fn plans(args: &BenchArgs) -> Result<Vec<Plan>, CommandError> {
     };
     let sizes: Vec<u64> = match args.all {
         true => ALL_SIZES.map(|bits| 1 << bits).collect(),
-        false => vec![args.size.0],
+        false => vec![size.0],
     };
     let run = |size| Run {
         version: VERSION,
@@ -270,6 +281,6 @@ pub fn demonstrate(what: &Demonstration<'_>, stop: &AtomicBool) -> Result<Report
     // The bar shows the lines of the demo, not the messages of one.
     let mut watch = Watch::silent();
     let measured = over_udp(&plan, Some(what.link), stop, &mut watch)?;
-    let setting = Setting { fabric: "udp", link: Some(what.link), rate, latency: false };
+    let setting = Setting { fabric: Fabric::Udp.name(), link: Some(what.link), rate, latency: false };
     Ok(Report::new(&plan, &setting, measured, Vec::new()))
 }

@@ -121,6 +121,8 @@ fn line(now: Nanos, before: &RelayStats, after: &RelayStats) -> String {
     format!("{:.0} s: {there}; {back}; {} clients", now.as_secs_f64(), after.flows)
 }
 
+type Count = fn(&Way) -> u64;
+
 fn table(d: &Document) -> String {
     let mut table = Table::default();
     table.fact("Listen", &d.listen);
@@ -131,7 +133,7 @@ fn table(d: &Document) -> String {
     let column =
         |name: &str, f: &dyn Fn(&Way) -> String| (name.to_owned(), vec![f(&d.to_server), f(&d.to_clients)]);
     let mbits = |w: &Way| format!("{:.3}", w.bytes_out as f64 * 8.0 / d.elapsed_s / 1e6);
-    let counts: [(&str, fn(&Way) -> u64); 9] = [
+    let counts: [(&str, Count); 9] = [
         ("#in", |w| w.r#in),
         ("#out", |w| w.out),
         ("#lost", |w| w.lost),

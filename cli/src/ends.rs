@@ -4,7 +4,7 @@ use crate::CommandError;
 use sdr_sdk::context::{Context, ContextConfig};
 use sdr_sdk::driver::{Clock, Driver};
 use sdr_sdk::engine::host::HostEngine;
-use sdr_sdk::fabric::soft::{Endpoint, SoftFabric, UdpLink};
+use sdr_sdk::fabric::soft::{Endpoint, Link, SoftFabric, UdpLink};
 use std::net::{SocketAddr, ToSocketAddrs};
 
 /// Where `sdr bench server` listens when it is not told.
@@ -23,28 +23,33 @@ pub struct End {
 }
 
 impl End {
-    /// One that is found at `listen`.
+    /// One that is found at `listen`, over UDP.
     pub fn listen(listen: SocketAddr, clock: Clock) -> Result<Self, CommandError> {
         let link = UdpLink::listen(listen, MAX_CHANNELS);
         let link = link.map_err(|e| CommandError::Failed(format!("cannot listen on {listen}: {e}")))?;
-        Self::new(link, MAX_CHANNELS, clock)
+        Self::udp(link, clock)
     }
 
-    /// One that connects to `peer`, with a socket a channel.
+    /// One that connects to `peer` over UDP, with a socket a channel.
     pub fn dial(peer: SocketAddr, channels: u8, clock: Clock) -> Result<Self, CommandError> {
         let link = UdpLink::dial(peer, channels);
         let link = link.map_err(|e| CommandError::Failed(format!("no sockets to reach {peer}: {e}")))?;
-        Self::new(link, channels, clock)
+        Self::udp(link, clock)
     }
 
-    fn new(link: UdpLink, channels: u8, clock: Clock) -> Result<Self, CommandError> {
+    fn udp(link: UdpLink, clock: Clock) -> Result<Self, CommandError> {
         let (gso, _) = link.describe();
+        Ok(Self { gso, ..Self::over(link, clock)? })
+    }
+
+    /// One over any link.
+    pub fn over(link: impl Link + 'static, clock: Clock) -> Result<Self, CommandError> {
+        let engine = Box::new(HostEngine::new(link.channels()));
         let (fabric, endpoint) = SoftFabric::new(link);
-        let engine = Box::new(HostEngine::new(channels));
         let context = Context::open(Box::new(fabric), engine, ContextConfig::default());
         let context = context.map_err(|e| CommandError::Failed(e.to_string()))?;
         let driver = Driver::new(context.clone(), clock);
-        Ok(Self { context, endpoint, driver, gso })
+        Ok(Self { context, endpoint, driver, gso: false })
     }
 }
 

@@ -134,6 +134,10 @@ fn both_directions_several_connections_and_all_sizes() {
     assert_eq!((number(&back, "/messages"), &back["direction"]), (3.0, &"from the server".into()));
     assert_eq!(number(&back, "/packet_bytes"), 1_000.0);
     assert_eq!(number(&back, "/chunk_bytes"), 64_000.0);
+    let paced = json(&["bench", "loopback", "--rate", "50Mbit", "--count", "1", "--size", "64KiB", "--json"]);
+    assert_eq!((number(&paced, "/rate_gbps"), &paced["link"]), (0.05, &Value::Null));
+    // 64 KiB at 50 Mbit/s, and a round trip that was measured.
+    assert!(number(&paced, "/lower_bound_ms") > 10.48 && number(&paced, "/slowdown/mean") > 0.9);
     let out = sdr(&["bench", "loopback", "--lat", "--count", "5", "--size", "64", "--chunk", "1"]);
     let table = text(&out.stdout);
     for part in ["t_typical[usec]", "99.9% percentile[usec]", "#iterations", "--chunk 1B is 1 whole packet"] {
@@ -300,7 +304,9 @@ fn bad_input_is_one_line_that_names_it() {
         (&["--lat", "--inflight", "2"], &["--lat", "--inflight 2"]),
         (&["--channels", "0"], &["'0'", "1 to 16"]),
         (&["-b", "-R"], &["-b and -R"]),
+        (&["-a", "--size", "1MiB"], &["-a", "--size 1MiB"]),
         (&["--fabric", "carrier-pigeon"], &["carrier-pigeon", "udp"]),
+        (&["--fabric", "memory"], &["memory", "not built yet"]),
         (&["--rate", "0Gbit"], &["\"0Gbit\"", "above 0"]),
         (&["--interval", "0s"], &["'0s'", "above 0"]),
     ];

@@ -16,6 +16,16 @@ pub enum Fabric {
     Memory,
 }
 
+impl Fabric {
+    /// As it is written.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Udp => "udp",
+            Self::Memory => "memory",
+        }
+    }
+}
+
 /// The commands of `sdr bench`.
 #[derive(Subcommand, Clone)]
 pub enum BenchCommand {
@@ -69,9 +79,9 @@ pub struct BenchArgs {
     /// Reliability scheme
     #[arg(long, value_name = "NAME", default_value = "sr")]
     pub scheme: String,
-    /// Message length
-    #[arg(long, value_name = "BYTES", default_value = "8MiB")]
-    pub size: ByteSize,
+    /// Message length [default: 8MiB]
+    #[arg(long, value_name = "BYTES")]
+    pub size: Option<ByteSize>,
     /// Messages on each connection and direction
     #[arg(long, value_name = "N", value_parser = |s: &str| whole(s, 1..=MAX_COUNT))]
     pub count: Option<u64>,

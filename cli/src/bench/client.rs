@@ -11,7 +11,6 @@ use crate::link::LinkThread;
 use crate::{schemes, usage};
 use netem::relay::RelayStats;
 use sdr_sdk::context::QpConfig;
-use sdr_sdk::driver::Clock;
 use sdr_sdk::fabric::soft::CONNECT_DEADLINE;
 use sdr_sdk::imm::ImmLayout;
 use sdr_sdk::qp::{RecvQp, SendQp};
@@ -58,9 +57,10 @@ pub struct Measured {
     pub lost: Option<String>,
 }
 
-/// Runs it against the server at `to`, which `link` may be in front of.
+/// Runs it from `end` against the server at `to`, which `link` may be in front of.
 pub fn run(
     plan: &Plan,
+    mut end: End,
     to: SocketAddr,
     link: Option<&LinkThread>,
     stop: &AtomicBool,
@@ -68,7 +68,6 @@ pub fn run(
 ) -> Result<Measured, CommandError> {
     let failed = |line: String| CommandError::Failed(line);
     let scheme = schemes::find(&plan.run.scheme)?;
-    let mut end = End::dial(to, plan.channels, Clock::start())?;
     let halves = connect(&mut end, to, Talk::qp(), stop)?;
     let (mut talk, driver) = Talk::new(&end.context, halves, MAX_ANSWER).map_err(failed)?;
     end.driver.add(driver);
@@ -208,17 +207,18 @@ impl<'a> Course<'a> {
         self.watch.turn(now, side);
         if let Err(e) = self.talk(now, side, talk) {
             self.lost = Some(e);
-            side.abandon();
+            side.abandon(true);
             return true;
         }
         if self.link.is_some_and(|l| !l.running()) {
             self.lost = Some("the emulated link stopped".to_owned());
+            side.abandon(true);
             return true;
         }
         if let Some(since) = self.interrupted
             && now.since(since) >= GRACE
         {
-            side.abandon();
+            side.abandon(false);
             return true;
         }
         // A connection that ended by itself takes no part any more; the report says how far it came.

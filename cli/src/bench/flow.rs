@@ -169,9 +169,10 @@ impl Outflow {
         self.stopped && self.under_way.is_empty()
     }
 
-    /// Gives up what is under way.
-    pub fn abandon(&mut self) {
+    /// Gives up what is under way; it has `failed`, or nobody wants it any more.
+    pub fn abandon(&mut self, failed: bool) {
         self.stop();
+        self.failed += if failed { self.under_way.len() as u64 } else { 0 };
         self.under_way.clear();
     }
 

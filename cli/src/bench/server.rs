@@ -8,11 +8,9 @@ use super::flow::{Flow, Role, Shared};
 use super::side::Side;
 use super::talk::Talk;
 use super::wire::{MAX_REQUEST, Run, ToClient, ToServer, VERSION};
-use crate::CommandError;
 use crate::ends::End;
 use crate::{schemes, usage};
 use netem::units::ByteSize;
-use sdr_sdk::driver::Clock;
 use sdr_sdk::fabric::soft::Incoming;
 use sdr_sdk::types::Nanos;
 use std::hash::{BuildHasher, RandomState};
@@ -62,10 +60,9 @@ struct Work {
 }
 
 impl Server {
-    /// Listens.
-    pub fn listen(listen: SocketAddr, verbose: bool) -> Result<Self, CommandError> {
-        let end = End::listen(listen, Clock::start())?;
-        Ok(Self { end, sessions: Vec::new(), keys: RandomState::new(), drawn: 0, verbose, served: 0 })
+    /// Who comes to `end` is served.
+    pub fn new(end: End, verbose: bool) -> Self {
+        Self { end, sessions: Vec::new(), keys: RandomState::new(), drawn: 0, verbose, served: 0 }
     }
 
     /// Where clients find it.

@@ -38,9 +38,9 @@ impl Side {
         self.flows.iter_mut().filter_map(|f| f.out.as_mut()).for_each(|out| out.stop());
     }
 
-    /// Gives up what is under way.
-    pub fn abandon(&mut self) {
-        self.flows.iter_mut().filter_map(|f| f.out.as_mut()).for_each(|out| out.abandon());
+    /// Gives up what is under way; it has `failed`, or nobody wants it any more.
+    pub fn abandon(&mut self, failed: bool) {
+        self.flows.iter_mut().filter_map(|f| f.out.as_mut()).for_each(|out| out.abandon(failed));
     }
 
     /// Whether everything has been sent and has ended.
