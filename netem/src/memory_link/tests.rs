@@ -1,4 +1,5 @@
 use super::*;
+use crate::conformance::{self, fabric_conformance};
 
 const A: Channel = Channel(0);
 
@@ -98,4 +99,20 @@ fn taps_and_injections_act_on_frames() {
     assert_eq!(received(&mut b, ms).iter().map(|f| f.0).collect::<Vec<_>>(), [net.address(0, A), stranger]);
     let c = net.counters(d);
     assert_eq!((c.frames, c.dropped, c.too_long, c.unrouted, c.injected, c.received), (9, 1, 1, 1, 1, 8));
+}
+
+/// The software NIC at both ends.
+fn nics(net: &MemoryNet) -> conformance::Pair {
+    let fabric = |end| Box::new(SoftFabric::new(net.end(end)).0);
+    (fabric(0), fabric(1), Box::new(|_| {}))
+}
+
+#[test]
+fn the_software_nic_is_a_fabric() {
+    fabric_conformance(|| nics(&net(None, 1 << 20)));
+}
+
+#[test]
+fn the_software_nic_is_a_fabric_over_a_path_too() {
+    fabric_conformance(|| nics(&net(Some("rtt=10ms,rate=1Gbit"), 50_000)));
 }
