@@ -241,7 +241,7 @@ impl Nic {
 
     pub(super) fn control(&mut self, link: &mut dyn Link, now: Nanos, q: QueueSet, msg: &[u8]) -> bool {
         let Some(c) = self.connections.get_mut(&q) else { return false };
-        let Some(peer) = c.peer.as_ref().filter(|_| msg.len() <= MAX_CONTROL - HEADER) else { return false };
+        let Some(peer) = c.peer.as_ref().filter(|_| msg.len() <= MAX_CONTROL) else { return false };
         let header = frame(PacketType::Control, peer.id, peer.token, c.number, msg);
         match link.send(now, Channel(0), peer.address[0], &[header], msg, msg.len()) {
             Some(0) => false,
