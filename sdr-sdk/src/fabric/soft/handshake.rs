@@ -14,6 +14,9 @@ use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, RandomState};
 use std::net::SocketAddr;
 
+#[cfg(test)]
+mod tests;
+
 /// Bytes of a padded HELLO, header included.
 const HELLO: usize = 1_200;
 

@@ -78,6 +78,12 @@ impl Reply {
         Self::new(ch, to, &header, payload.to_vec())
     }
 
+    /// Channel, destination and bytes.
+    #[cfg(test)]
+    pub(super) fn frame(&self) -> (Channel, SocketAddr, Vec<u8>) {
+        (self.ch, self.to, [&self.header[..], &self.payload].concat())
+    }
+
     /// Best effort: what finds no room is lost.
     pub(super) fn send(&self, link: &mut dyn Link, now: Nanos) {
         let size = self.payload.len();
