@@ -165,7 +165,7 @@ fn copies_and_any_order() {
         let mut rig = Rig::new(1, move |_| {
             let mut draw = || {
                 n = n.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-                MS.mul_div(5 + (n >> 33) % 200, 1)
+                MS.mul_div(20 + (n >> 33) % 80, 1)
             };
             vec![draw(), draw(), draw()]
         });
@@ -185,7 +185,7 @@ fn the_largest_payload_that_passes_is_found() {
         let mut rig = Rig::new(1, path(mtu));
         let (took, payload) = good(&mut rig, 1);
         assert_eq!(payload, expected, "MTU {mtu}");
-        assert!(took <= MS.mul_div(300, 1), "MTU {mtu}: {took}");
+        assert!(took <= MS.mul_div(200, 1), "MTU {mtu}: {took}");
         // Only the way back is narrow.
         let mut wide = path(65_535);
         let mut narrow = path(mtu);
@@ -210,7 +210,7 @@ fn a_long_path_is_asked_no_more_than_it_must() {
     let mut rig = Rig::new(1, |f| if f.len > 1500 { vec![] } else { vec![MS.mul_div(300, 1)] });
     let (took, payload) = good(&mut rig, 1);
     assert_eq!(payload, 1408);
-    assert!(took <= MS.mul_div(4_200, 1), "{took}");
+    assert!(took <= MS.mul_div(4_500, 1), "{took}");
     assert!(rig.sent[&(1, PacketType::Probe as u8)] <= 30, "{:?}", rig.sent);
 }
 
@@ -368,6 +368,7 @@ fn memory_is_bounded() {
     }
     // Who waited too long has given up: the user does not see him.
     rig.now += CONNECT_DEADLINE;
+    assert!(server(&mut rig).1 > 0);
     assert!(rig.ends[SERVER].take_incoming().is_none());
     rig.now += Nanos::from_secs(30);
     assert_eq!(server(&mut rig), (0, 0));
