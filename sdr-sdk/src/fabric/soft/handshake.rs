@@ -9,7 +9,7 @@
 
 use super::link::Reply;
 use super::nic::template;
-use super::wire::{HEADER, Header, PacketType};
+use super::wire::{self, HEADER, Header, PacketType};
 use crate::types::{Channel, Nanos};
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, RandomState};
@@ -23,6 +23,9 @@ const HELLO: usize = 1_200;
 
 /// Payload sizes that are probed, largest first; the last passes every path that IPv6 allows.
 const PAYLOADS: [u32; 4] = [8_192, 4_096, 1_408, 1_152];
+
+/// Bytes of the smallest probe. A HELLO is longer.
+const SMALLEST: usize = PAYLOADS[PAYLOADS.len() - 1] as usize + HEADER;
 
 /// A connection attempt ends after this.
 pub const CONNECT_DEADLINE: Nanos = Nanos::from_secs(10);
@@ -66,6 +69,16 @@ pub enum DialError {
         to: SocketAddr,
         /// Its reason.
         why: String,
+    },
+    /// The peer speaks another version.
+    #[error("{to} speaks version {theirs} of the protocol, this side version {ours}; update the older one")]
+    Version {
+        /// Who.
+        to: SocketAddr,
+        /// Ours.
+        ours: u8,
+        /// The peer's.
+        theirs: u8,
     },
     /// Too many attempts are under way.
     #[error("{MOST_DIALS} connection attempts are under way; wait for one")]
@@ -327,6 +340,27 @@ impl Handshake {
                 }
             }
             _ => {}
+        }
+    }
+
+    /// A frame of another version came in. A whole PROBE or HELLO is answered with a RETRY of ours, which says what we speak; a
+    /// frame for an attempt of ours ends it. Both rest on what [`super::wire`] promises of every version.
+    pub(super) fn other_version(
+        &mut self,
+        ch: Channel,
+        from: SocketAddr,
+        frame: &[u8],
+        replies: &mut Vec<Reply>,
+    ) {
+        let Some((theirs, kind, token)) = wire::every_version(frame) else { return };
+        if let Some(d) = self.dials.get_mut(&token).filter(|d| d.to == from) {
+            if !matches!(d.state, DialState::Ended(_)) {
+                d.state = DialState::Ended(Err(DialError::Version { to: d.to, ours: wire::VERSION, theirs }));
+            }
+        } else if [PacketType::Hello as u8, PacketType::Probe as u8].contains(&kind)
+            && frame.len() >= SMALLEST
+        {
+            replies.push(Reply::new(ch, from, &template(PacketType::Retry, 0, token, 0), vec![0; 8]));
         }
     }
 

@@ -5,7 +5,7 @@
 
 use super::handshake::Handshake;
 use super::link::{Link, Reply};
-use super::wire::{HEADER, Header, PacketType, parse};
+use super::wire::{HEADER, Header, PacketType, WireError, parse};
 use crate::fabric::keys::{KeyTable, Placement};
 use crate::fabric::{CompletionRun, Event, EventSink, FabricError, MAX_CONTROL, QueueSpec, WriteRun};
 use crate::memory::RawSlice;
@@ -27,8 +27,10 @@ pub struct SoftCounters {
     pub sent: u64,
     /// Came in for a connection, discarded ones included.
     pub received: u64,
-    /// Frames that failed version, type, length or checksum.
+    /// Frames that failed type, length or checksum.
     pub corrupt: u64,
+    /// Frames of another version, damaged ones perhaps.
+    pub other_version: u64,
     /// Frames with a wrong connection or token.
     pub forged: u64,
     /// No key: payload discarded.
@@ -281,9 +283,17 @@ impl Nic {
         bytes: &[u8],
         out: &mut dyn EventSink,
     ) {
-        let Ok((header, payload)) = parse(bytes) else {
-            self.counters.corrupt += 1;
-            return;
+        let (header, payload) = match parse(bytes) {
+            Ok(parsed) => parsed,
+            Err(WireError::Version(_)) => {
+                self.counters.other_version += 1;
+                self.handshake.other_version(ch, from, bytes, &mut self.replies);
+                return;
+            }
+            Err(_) => {
+                self.counters.corrupt += 1;
+                return;
+            }
         };
         match header.kind {
             PacketType::Hello

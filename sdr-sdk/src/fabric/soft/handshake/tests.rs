@@ -417,3 +417,45 @@ fn never_more_bytes_out_than_in() {
         }
     }
 }
+
+#[test]
+fn another_version_is_named_on_both_sides() {
+    let mut rig = Rig::new(1, path(9_000));
+    let me = rig.at[1];
+    // A HELLO of a version to come: nobody here knows its checksum or what is inside.
+    let mut bytes = frame(&hello(rig.at[0], 77, 0, b"info"));
+    bytes[0] = 9 << 4 | bytes[0] & 0xf;
+    let mut replies = Vec::new();
+    rig.ends[SERVER].other_version(Channel(0), me, &bytes, &mut replies);
+    let answer = frame(&replies[0]);
+    assert!(replies.len() == 1 && answer.len() <= bytes.len());
+    let (h, _) = parse(&answer).unwrap();
+    assert_eq!(h.token, 77, "the client finds its attempt by it");
+    for kind in 1..16 {
+        let mut replies = Vec::new();
+        let mut other = bytes.clone();
+        other[0] = 9 << 4 | kind;
+        let asks = [PacketType::Hello as u8, PacketType::Probe as u8].contains(&kind);
+        other.truncate(if asks { SMALLEST - 1 } else { 1_200 });
+        rig.ends[SERVER].other_version(Channel(0), me, &other, &mut replies);
+        assert!(replies.is_empty(), "only a whole PROBE or HELLO is answered");
+    }
+
+    // And the other way round: our HELLO is answered in a version that we do not speak.
+    let id = rig.ends[1].dial(rig.at[0]).unwrap();
+    while rig.ends[1].payload(id).is_none() {
+        rig.step();
+    }
+    let mut answer = frame(&replies_to(id, rig.at[1]));
+    answer[0] = 2 << 4 | answer[0] & 0xf;
+    let to = rig.at[0];
+    rig.ends[1].other_version(Channel(0), me, &answer, &mut replies);
+    assert!(rig.ends[1].result(id).is_none(), "from elsewhere");
+    rig.ends[1].other_version(Channel(0), to, &answer, &mut replies);
+    assert_eq!(rig.ends[1].result(id), Some((to, Err(DialError::Version { to, ours: 1, theirs: 2 }))));
+    assert_eq!(replies.len(), 1, "no answer to an answer");
+}
+
+fn replies_to(DialId(nonce): DialId, to: SocketAddr) -> Reply {
+    Reply::new(Channel(0), to, &template(PacketType::Retry, 0, nonce, 0), vec![0; 8])
+}
