@@ -162,8 +162,8 @@ fn wrong_responses_move_nobody() {
     let mut s = SoftBed::usual();
     let seen = Log::of(s.net(), Direction::A_TO_B);
     let there = Log::of(s.net(), Direction::B_TO_A);
-    s.bed.one_way(0, 2, LEN);
-    s.bed.pass(MS.mul_div(40, 1));
+    s.bed.one_way(0, 6, LEN);
+    s.bed.pass(MS.mul_div(90, 1));
     let mut header = seen.last(PacketType::Data).unwrap().header();
     header.number += 1_000_000;
     let (x, y) = (elsewhere(1), elsewhere(2));

@@ -17,8 +17,11 @@ use std::net::SocketAddr;
 /// Most packets handed to the link at once.
 const MAX_SEGMENTS: usize = 64;
 
-/// Shortest time between two challenges to a new address of one channel.
+/// Shortest time between two challenges in a row to the same address of one channel.
 const CHALLENGE_INTERVAL: Nanos = Nanos::from_millis(50);
+
+/// The nonce for an address is good for one to two of these.
+const NONCE_EPOCH: Nanos = Nanos::from_secs(8);
 
 /// What a NIC counted; packets of messages unless said otherwise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -49,15 +52,29 @@ pub struct SoftCounters {
 struct Peer {
     id: u32,
     token: u64,
-    /// By channel.
-    address: Box<[SocketAddr]>,
+    /// Of channel 0.
+    address: SocketAddr,
+    /// By channel: where one has an address of its own, as far as it has shown one.
+    own: Box<[Option<SocketAddr>]>,
 }
 
-/// An address that has spoken with our token and has not answered a challenge yet.
-struct Challenge {
-    to: SocketAddr,
-    nonce: u64,
-    at: Nanos,
+impl Peer {
+    /// Where frames of a channel go.
+    fn at(&self, channel: Channel) -> Option<SocketAddr> {
+        self.own.get(usize::from(channel.0)).map(|own| own.unwrap_or(self.address))
+    }
+
+    /// A channel was found at `to`. Those that never showed an address are where channel 0 is.
+    fn moves(&mut self, channel: Channel, to: SocketAddr) {
+        match self.own.get_mut(usize::from(channel.0)) {
+            Some(_) if channel == Channel(0) => {
+                let old = std::mem::replace(&mut self.address, to);
+                self.own.iter_mut().filter(|own| **own == Some(old)).for_each(|own| *own = None);
+            }
+            Some(own) => *own = Some(to),
+            None => {}
+        }
+    }
 }
 
 struct Connection {
@@ -66,8 +83,8 @@ struct Connection {
     spec: QueueSpec,
     keys: KeyTable,
     peer: Option<Peer>,
-    /// By channel.
-    challenges: Box<[Option<Challenge>]>,
+    /// By channel: who was challenged last, and when. Only spares challenges: the nonces are computed.
+    challenged: Box<[Option<(SocketAddr, Nanos)>]>,
     /// Number of the next datagram.
     number: u64,
 }
@@ -110,7 +127,7 @@ impl Nic {
     }
 
     /// A number that others cannot guess: the hash of a counter under the process's random keys.
-    pub(super) fn draw(&mut self) -> u64 {
+    fn draw(&mut self) -> u64 {
         self.drawn += 1;
         self.random.hash_one(self.drawn)
     }
@@ -132,7 +149,7 @@ impl Nic {
             spec: *spec,
             keys: KeyTable::new(spec.slots),
             peer: None,
-            challenges: (0..spec.channels).map(|_| None).collect(),
+            challenged: vec![None; usize::from(spec.channels)].into(),
             number: 0,
         };
         self.by_id.insert(id, q);
@@ -150,8 +167,8 @@ impl Nic {
         let Some(c) = self.connections.get_mut(&q) else {
             return Err(FabricError::Peer("the queues are not open"));
         };
-        let address = vec![address; usize::from(c.spec.channels)].into();
-        c.peer = Some(Peer { id, token, address });
+        let own = vec![None; usize::from(c.spec.channels)].into();
+        c.peer = Some(Peer { id, token, address, own });
         Ok(())
     }
 
@@ -191,7 +208,7 @@ impl Nic {
         for run in runs {
             let Some(c) = self.connections.get_mut(&run.q) else { break };
             let Some(peer) = &c.peer else { break };
-            let Some(&to) = peer.address.get(usize::from(ch.0)) else { break };
+            let Some(to) = peer.at(ch) else { break };
             let payload = c.spec.payload as usize;
             // SAFETY: the contract of `post`: the source is valid and unchanged until `Sent` is reported for it.
             let bytes = unsafe { std::slice::from_raw_parts(run.src.as_ptr(), run.src.len()) };
@@ -245,7 +262,7 @@ impl Nic {
         let Some(c) = self.connections.get_mut(&q) else { return false };
         let Some(peer) = c.peer.as_ref().filter(|_| msg.len() <= MAX_CONTROL) else { return false };
         let header = frame(PacketType::Control, peer.id, peer.token, c.number, msg);
-        match link.send(now, Channel(0), peer.address[0], &[header], msg, msg.len()) {
+        match link.send(now, Channel(0), peer.address, &[header], msg, msg.len()) {
             Some(0) => false,
             Some(_) => {
                 c.number += 1;
@@ -316,17 +333,17 @@ impl Nic {
                     ));
                 }
             }
-            PacketType::PathResponse => self.on_response(&header, from, payload),
+            PacketType::PathResponse => self.on_response(now, &header, from, payload),
             PacketType::Control => {
                 let Some(q) = self.connection(&header) else { return };
                 self.counters.control_received += 1;
-                self.learn(now, q, header.channel, ch, from);
+                self.learn(now, q, header.channel, ch, from, payload.len());
                 out.event(Event::Control { q, bytes: payload });
             }
             PacketType::Data => self.place(now, ch, from, &header, payload),
             PacketType::Confirm => {
                 if let Some(q) = self.connection(&header) {
-                    self.learn(now, q, header.channel, ch, from);
+                    self.learn(now, q, header.channel, ch, from, payload.len());
                 }
             }
         }
@@ -342,7 +359,7 @@ impl Nic {
 
     fn place(&mut self, now: Nanos, ch: Channel, from: SocketAddr, h: &Header, payload: &[u8]) {
         let Some(q) = self.connection(h) else { return };
-        self.learn(now, q, h.channel, ch, from);
+        self.learn(now, q, h.channel, ch, from, payload.len());
         let Some(c) = self.connections.get(&q) else { return };
         let spec = &c.spec;
         let (slot, offset) = spec.layout.decode(h.imm);
@@ -377,33 +394,43 @@ impl Nic {
         }
     }
 
-    /// A frame with the right token came from `from`: once that address answered a challenge, ours for the channel go there.
-    fn learn(&mut self, now: Nanos, q: QueueSet, channel: Channel, ch: Channel, from: SocketAddr) {
-        let nonce = self.draw();
+    /// A frame with the right token came from `from`, with `len` bytes of payload: once that address answered a challenge, ours
+    /// for the channel go there. Whoever replays frames from elsewhere cannot keep a challenge from the peer, because each
+    /// address has its own nonce; and he is sent no more than he sent.
+    fn learn(
+        &mut self,
+        now: Nanos,
+        q: QueueSet,
+        channel: Channel,
+        ch: Channel,
+        from: SocketAddr,
+        len: usize,
+    ) {
         let Some(c) = self.connections.get_mut(&q) else { return };
         let Some(peer) = &c.peer else { return };
-        let i = usize::from(channel.0);
-        if peer.address.get(i).is_none_or(|a| *a == from) {
+        if peer.at(channel).is_none_or(|at| at == from) || len < size_of::<u64>() {
             return;
         }
-        let last = &mut c.challenges[i];
-        if last.as_ref().is_some_and(|l| now < l.at + CHALLENGE_INTERVAL) {
+        let last = &mut c.challenged[usize::from(channel.0)];
+        if last.is_some_and(|(to, at)| to == from && now < at + CHALLENGE_INTERVAL) {
             return;
         }
-        *last = Some(Challenge { to: from, nonce, at: now });
-        let payload = nonce.to_be_bytes().to_vec();
-        let header = Header { channel, ..template(PacketType::PathChallenge, peer.id, peer.token, c.number) };
+        *last = Some((from, now));
+        let kind = PacketType::PathChallenge;
+        let header = Header { channel, ..template(kind, peer.id, peer.token, c.number) };
         c.number += 1;
-        self.replies.push(Reply::new(ch, from, &header, payload));
+        let nonce = nonce(&self.random, q, channel, from, now.0 / NONCE_EPOCH.0);
+        self.replies.push(Reply::new(ch, from, &header, nonce.to_vec()));
     }
 
-    fn on_response(&mut self, h: &Header, from: SocketAddr, payload: &[u8]) {
-        let Some(c) = self.connection(h).and_then(|q| self.connections.get_mut(&q)) else { return };
-        let i = usize::from(h.channel.0);
-        let (Some(Some(challenge)), Some(peer)) = (c.challenges.get(i), &mut c.peer) else { return };
-        if challenge.to == from && payload == challenge.nonce.to_be_bytes() {
-            peer.address[i] = from;
-            c.challenges[i] = None;
+    fn on_response(&mut self, now: Nanos, h: &Header, from: SocketAddr, payload: &[u8]) {
+        let Some(q) = self.connection(h) else { return };
+        let epoch = now.0 / NONCE_EPOCH.0;
+        let right = |epoch| nonce(&self.random, q, h.channel, from, epoch) == *payload;
+        if (right(epoch) || right(epoch.wrapping_sub(1)))
+            && let Some(peer) = self.connections.get_mut(&q).and_then(|c| c.peer.as_mut())
+        {
+            peer.moves(h.channel, from);
         }
     }
 
@@ -412,6 +439,11 @@ impl Nic {
         let c = self.by_id.get(&h.connection).and_then(|q| self.connections.get(q));
         c.and_then(|c| c.peer.as_ref()).map_or((0, 0), |p| (p.id, p.token))
     }
+}
+
+/// What an address has to send back to be believed.
+fn nonce(secret: &RandomState, q: QueueSet, channel: Channel, at: SocketAddr, epoch: u64) -> [u8; 8] {
+    secret.hash_one((q, channel, at, epoch)).to_be_bytes()
 }
 
 /// A header without queue and immediate.
