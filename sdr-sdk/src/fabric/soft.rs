@@ -6,6 +6,7 @@
 //! | `soft/nic.rs` | connections, keys, arrivals, departures |
 //! | `soft/connect.rs` | from an address to a connected queue pair |
 //! | `soft/handshake.rs` | payload size, cookie, exchange of queue pair infos |
+//! | `soft/replay.rs` | frames count once |
 //! | [`link`] | what carries frames |
 //! | [`udp`] | sockets as a link |
 //! | [`wire`] | the 36-byte header and its checksum |
@@ -18,6 +19,7 @@ mod connect;
 mod handshake;
 pub mod link;
 mod nic;
+mod replay;
 pub mod socket;
 pub mod udp;
 pub mod wire;

@@ -95,7 +95,7 @@ pub struct Header {
     pub connection: u32,
     /// Random number that both ends of the connection know.
     pub token: u64,
-    /// Counts up by one with each datagram of a direction; a repair has a new one.
+    /// Counts up by one with each datagram of a direction and channel; a repair has a new one. Not used in handshakes.
     pub number: u64,
     /// Channel of the queue.
     pub channel: Channel,
