@@ -6,7 +6,7 @@
 //! | `soft/nic.rs` | connections, keys, arrivals, departures |
 //! | `soft/connect.rs` | from an address to a connected queue pair |
 //! | `soft/handshake.rs` | payload size, cookie, exchange of queue pair infos |
-//! | `soft/replay.rs` | frames count once |
+//! | `soft/replay.rs` | control datagrams count once |
 //! | [`link`] | what carries frames |
 //! | [`udp`] | sockets as a link |
 //! | [`wire`] | the 36-byte header and its checksum |

@@ -99,14 +99,14 @@ struct Outcome {
     counters: [SoftCounters; 2],
 }
 
-/// Four messages each way, with a storm on both ends from three addresses, one of them the peer's. Returns how long they took.
+/// Ten messages each way, with a storm on both ends from three addresses, one of them the peer's. Returns how long they took.
 fn storm(rate: usize, forge: Forge) -> Outcome {
     let mut s = SoftBed::usual();
     let directions = [Direction::A_TO_B, Direction::B_TO_A];
     let logs = directions.map(|d| Log::of(s.net(), d));
     let stranger = |n: u64| SocketAddr::from(([192, 0, 2, n as u8], 1234));
     for end in [0, 1] {
-        s.bed.one_way(end, 4, 200 * PACKET);
+        s.bed.one_way(end, 10, 200 * PACKET);
     }
     s.bed.pass(RTT);
     let mut rng = Random::new(7);

@@ -36,6 +36,12 @@ const INTERVAL: Nanos = Nanos::from_millis(150);
 /// Rounds of probes after the first answer: a size counts as too long for the path when none of them comes back.
 const ROUNDS: u32 = 2;
 
+/// Bytes a second that go to strangers, probes sent back and RETRYs each: thirty clients a second that probe all sizes.
+const STRANGERS_RATE: u64 = 1 << 19;
+
+/// The most of them at once.
+const STRANGERS_BURST: u64 = 1 << 16;
+
 /// A cookie is good for one to two of these.
 const COOKIE: Nanos = Nanos::from_secs(10);
 
@@ -141,7 +147,32 @@ pub(super) struct Handshake {
     answers: HashMap<(SocketAddr, u64), Answer>,
     /// When each answer came in, oldest first; those that wait for the user are in the same order.
     ages: VecDeque<(Nanos, (SocketAddr, u64))>,
+    echo: Budget,
+    retry: Budget,
     now: Nanos,
+}
+
+/// Bytes that strangers may be sent: who claims to be somebody else would have us fill the other's link.
+struct Budget {
+    left: u64,
+    at: Nanos,
+}
+
+impl Budget {
+    fn new() -> Self {
+        Self { left: STRANGERS_BURST, at: Nanos::ZERO }
+    }
+
+    /// Takes `bytes` out, if they are there.
+    fn allows(&mut self, now: Nanos, bytes: u64) -> bool {
+        let more = now.since(self.at).mul_div(STRANGERS_RATE, 1_000_000_000).0;
+        if more > 0 {
+            (self.left, self.at) = (STRANGERS_BURST.min(self.left.saturating_add(more)), now);
+        }
+        let allowed = bytes <= self.left;
+        self.left -= if allowed { bytes } else { 0 };
+        allowed
+    }
 }
 
 impl Handshake {
@@ -153,6 +184,8 @@ impl Handshake {
             incoming: VecDeque::new(),
             answers: HashMap::new(),
             ages: VecDeque::new(),
+            echo: Budget::new(),
+            retry: Budget::new(),
             now: Nanos::ZERO,
         }
     }
@@ -300,8 +333,11 @@ impl Handshake {
             PacketType::Hello => self.on_hello(now, ch, from, payload, replies),
             PacketType::Probe => {
                 // The same bytes back: no longer than what came, and it measures the way back too.
-                let header = template(PacketType::ProbeAck, 0, h.token, 0);
-                replies.push(Reply::new(ch, from, &header, payload.to_vec()));
+                let bytes = (HEADER + payload.len()) as u64;
+                if self.echo.allows(now, bytes) {
+                    let header = template(PacketType::ProbeAck, 0, h.token, 0);
+                    replies.push(Reply::new(ch, from, &header, payload.to_vec()));
+                }
             }
             PacketType::ProbeAck => {
                 let size = payload.len() as u32;
@@ -376,6 +412,9 @@ impl Handshake {
         let bucket = now.0 / COOKIE.0;
         let valid = [bucket, bucket.wrapping_sub(1)].iter().any(|&b| self.cookie(from, nonce, b) == cookie);
         if !valid {
+            if !self.retry.allows(now, (HEADER + 8) as u64) {
+                return;
+            }
             let header = template(PacketType::Retry, 0, nonce, 0);
             let cookie = self.cookie(from, nonce, bucket).to_be_bytes();
             replies.push(Reply::new(ch, from, &header, cookie.to_vec()));

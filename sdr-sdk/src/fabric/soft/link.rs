@@ -1,7 +1,6 @@
 //! What carries frames for a software NIC: sockets, or anything else that takes and gives datagrams.
 
-use super::nic::{Nic, template};
-use super::wire::{HEADER, Header, PacketType};
+use super::wire::{HEADER, Header};
 use crate::types::{Channel, Nanos};
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
@@ -62,20 +61,6 @@ impl Reply {
         let mut out = [0; HEADER];
         header.write(&mut out, &payload);
         Self { ch, to, header: out, payload }
-    }
-
-    /// The payload of a connection's frame, sent back.
-    pub(super) fn echo(
-        kind: PacketType,
-        ch: Channel,
-        to: SocketAddr,
-        of: &Header,
-        payload: &[u8],
-        nic: &Nic,
-    ) -> Self {
-        let (id, token) = nic.answer_names(of);
-        let header = Header { channel: of.channel, ..template(kind, id, token, 0) };
-        Self::new(ch, to, &header, payload.to_vec())
     }
 
     /// Channel, destination and bytes.

@@ -1,7 +1,7 @@
-//! Which packet numbers of one channel came in: a frame counts once, whoever repeats it.
+//! Which packet numbers came in: a control datagram counts once, whoever repeats it.
 //!
-//! A ring of bits behind the largest number (RFC 6479). Numbers that fell out of it count as seen, so a frame overtaken by more
-//! than [`SPAN`] others of its channel is lost.
+//! A ring of bits behind the largest number (RFC 6479). Numbers that fell out of it count as seen, so what more than [`SPAN`]
+//! others of its channel overtook is lost.
 
 #![forbid(unsafe_code)]
 
