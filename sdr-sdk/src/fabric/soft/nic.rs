@@ -18,7 +18,13 @@ use std::net::SocketAddr;
 /// Most packets handed to the link at once.
 const MAX_SEGMENTS: usize = 64;
 
-/// Shortest time between two challenges in a row to the same address of one channel.
+/// Challenges of one channel that are remembered. All of them may leave at once, but not sooner again than a time after.
+const CHALLENGES: usize = 8;
+
+/// That time: one in five milliseconds, whatever comes in.
+const CHALLENGES_LAST: Nanos = Nanos::from_millis(40);
+
+/// Shortest time between two challenges to the same address, as long as the first is remembered.
 const CHALLENGE_INTERVAL: Nanos = Nanos::from_millis(50);
 
 /// The nonce for an address is good for one to two of these.
@@ -86,8 +92,8 @@ struct Connection {
     spec: QueueSpec,
     keys: KeyTable,
     peer: Option<Peer>,
-    /// By channel: who was challenged last, and when. Only spares challenges: the nonces are computed.
-    challenged: Box<[Option<(SocketAddr, Nanos)>]>,
+    /// By channel: who was challenged lately, and when. Only spares challenges: the nonces are computed.
+    challenged: Box<[[Option<(SocketAddr, Nanos)>; CHALLENGES]]>,
     /// By channel: numbers of the control datagrams and challenges that came in.
     seen: Box<[Seen]>,
     /// By channel: the number of the next datagram.
@@ -163,7 +169,7 @@ impl Nic {
             spec: *spec,
             keys: KeyTable::new(spec.slots),
             peer: None,
-            challenged: vec![None; usize::from(spec.channels)].into(),
+            challenged: vec![[None; CHALLENGES]; usize::from(spec.channels)].into(),
             seen: (0..spec.channels).map(|_| Seen::new()).collect(),
             next: vec![0; usize::from(spec.channels)].into(),
         };
@@ -396,12 +402,16 @@ impl Connection {
         if at.is_none_or(|at| at == from) || len < size_of::<u64>() {
             return false;
         }
-        let last = &mut self.challenged[usize::from(channel.0)];
-        let again = last.is_some_and(|(to, at)| to == from && now < at + CHALLENGE_INTERVAL);
-        if !again {
-            *last = Some((from, now));
+        let lately = &mut self.challenged[usize::from(channel.0)];
+        if lately.iter().flatten().any(|(to, at)| *to == from && now < *at + CHALLENGE_INTERVAL) {
+            return false;
         }
-        !again
+        let oldest = lately.iter_mut().min_by_key(|c| c.map(|(_, at)| at));
+        let Some(free) = oldest.filter(|c| c.is_none_or(|(_, at)| now >= at + CHALLENGES_LAST)) else {
+            return false;
+        };
+        *free = Some((from, now));
+        true
     }
 }
 
