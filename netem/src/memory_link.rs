@@ -1,7 +1,7 @@
 //! A link in memory between two software NICs, with or without a path between them.
 //!
 //! [`MemoryNet`] is the net with its test hooks, [`MemoryLink`] one end of it for
-//! [`SoftFabric`](sdr_sdk::fabric::soft::SoftFabric). Without a path frames are handed over at once and a full buffer holds
+//! [`SoftFabric`]. Without a path frames are handed over at once and a full buffer holds
 //! the sender back; with one each direction passes an [`RtLink`]. Time is an argument, so the whole NIC runs in virtual
 //! time, or in real time where `now` is. Each direction has a lock of its own. What is held is bounded.
 

@@ -30,8 +30,8 @@ pub fn config(path: &str) -> PairConfig {
         Ok(path) => path,
         Err(e) => panic!("{path}: {e}"),
     };
-    let mut c = PairConfig::default();
-    c.sim = SimConfig { path: path.into(), max_payload: PACKET as u32, ..SimConfig::default() };
+    let sim = SimConfig { path: path.into(), max_payload: PACKET as u32, ..SimConfig::default() };
+    let mut c = PairConfig { sim, ..PairConfig::default() };
     c.connection.rate = Some(80_000_000);
     c.connection.per_chunk = 8;
     c

@@ -356,23 +356,24 @@ impl Handshake {
                 }
             }
             PacketType::Retry => {
-                if let (Some(d), Some(given)) = (self.dials.get_mut(&h.token), payload.first_chunk()) {
-                    if let DialState::Hello { cookie, .. } = &mut d.state {
-                        *cookie = u64::from_be_bytes(*given);
-                        d.next = now;
-                    }
+                if let (Some(d), Some(given)) = (self.dials.get_mut(&h.token), payload.first_chunk())
+                    && let DialState::Hello { cookie, .. } = &mut d.state
+                {
+                    *cookie = u64::from_be_bytes(*given);
+                    d.next = now;
                 }
             }
             PacketType::Accept => {
                 if let (Some(d), Some((&kind, rest))) = (self.dials.get_mut(&h.token), payload.split_first())
+                    && matches!(d.state, DialState::Hello { .. })
                 {
-                    if matches!(d.state, DialState::Hello { .. }) {
-                        let why = || String::from_utf8_lossy(rest).into_owned();
-                        d.state = DialState::Ended(match kind {
-                            1 => Ok(rest.to_vec()),
-                            _ => Err(DialError::Refused { to: d.to, why: why() }),
-                        });
-                    }
+                    d.state = DialState::Ended(match kind {
+                        1 => Ok(rest.to_vec()),
+                        _ => Err(DialError::Refused {
+                            to: d.to,
+                            why: String::from_utf8_lossy(rest).into_owned(),
+                        }),
+                    });
                 }
             }
             _ => {}

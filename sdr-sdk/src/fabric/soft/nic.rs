@@ -73,6 +73,11 @@ impl Peer {
         self.own.get(usize::from(channel.0)).map(|own| own.unwrap_or(self.address))
     }
 
+    /// Whether it was found at `at` on any channel.
+    fn is_at(&self, at: SocketAddr) -> bool {
+        self.address == at || self.own.contains(&Some(at))
+    }
+
     /// A channel was found at `to`. Those that never showed an address are where channel 0 is.
     fn moves(&mut self, channel: Channel, to: SocketAddr) {
         match self.own.get_mut(usize::from(channel.0)) {
@@ -86,6 +91,9 @@ impl Peer {
     }
 }
 
+/// Addresses that were challenged, and when.
+type Challenges = [Option<(SocketAddr, Nanos)>; CHALLENGES];
+
 struct Connection {
     id: u32,
     token: u64,
@@ -93,7 +101,7 @@ struct Connection {
     keys: KeyTable,
     peer: Option<Peer>,
     /// By channel: who was challenged lately, and when. Only spares challenges: the nonces are computed.
-    challenged: Box<[[Option<(SocketAddr, Nanos)>; CHALLENGES]]>,
+    challenged: Box<[Challenges]>,
     /// By channel: numbers of the control datagrams and challenges that came in.
     seen: Box<[Seen]>,
     /// By channel: the number of the next datagram.
@@ -363,9 +371,12 @@ impl Nic {
         let epoch = now.0 / NONCE_EPOCH.0;
         match header.kind {
             PacketType::PathChallenge if first => {
-                // The same bytes back: no longer, and no state.
-                if let Some(answer) = c.header(PacketType::PathResponse, header.channel) {
-                    self.replies.push(Reply::new(ch, from, &answer, payload.to_vec()));
+                // The same bytes back, no longer, and only to where the peer is known to be: an answer for somebody else is
+                // what he needs to be taken for us.
+                if c.peer.as_ref().is_some_and(|peer| peer.is_at(from))
+                    && let Some(answer) = c.header(PacketType::PathResponse, header.channel)
+                {
+                    self.replies.push(Reply::new(header.channel, from, &answer, payload.to_vec()));
                 }
             }
             PacketType::PathResponse => {
@@ -379,7 +390,7 @@ impl Nic {
                 if c.doubts(now, header.channel, from, payload.len())
                     && let Some(challenge) = c.header(PacketType::PathChallenge, header.channel)
                 {
-                    self.replies.push(Reply::new(ch, from, &challenge, nonce(epoch).to_vec()));
+                    self.replies.push(Reply::new(header.channel, from, &challenge, nonce(epoch).to_vec()));
                 }
                 if header.kind == PacketType::Data {
                     place(c, q, &header, payload, &mut self.counters, &mut self.completions);
