@@ -4,7 +4,7 @@
 //! does not end by its virtual limit, or that polls without end, panics; nothing waits for a wall clock.
 
 use netem::spec::PathSpec;
-use netem::{Pair, PairConfig, SimConfig};
+use netem::{Net, Pair, PairConfig, SimConfig, SimNet};
 use sdr_sdk::connection::{ConnectionConfig, Received, RecvError, RecvResult, SendResult, Transfer};
 use sdr_sdk::memory::RecvBuf;
 use sdr_sdk::reliability::Scheme;
@@ -89,9 +89,9 @@ impl<T> Tracked<T> {
 }
 
 /// Two ends and all that was asked of them.
-pub struct Bed {
+pub struct Bed<N = SimNet> {
     /// The ends.
-    pub pair: Pair,
+    pub pair: Pair<N>,
     arenas: [Option<RecvBuf>; 2],
     /// By end, in order of the calls.
     pub sends: [Vec<Tracked<SendResult>>; 2],
@@ -110,11 +110,22 @@ impl Bed {
             Ok(pair) => pair,
             Err(e) => panic!("{e}"),
         };
-        let none = || [Vec::new(), Vec::new()];
+        Self::over(pair)
+    }
+
+    /// Whether the first bytes of a received message are those of the `index`-th send of `sender`.
+    pub fn holds(sender: usize, index: usize, received: &[u8]) -> bool {
+        received.iter().enumerate().all(|(i, b)| *b == byte(tag(sender, index), i))
+    }
+}
+
+impl<N: Net> Bed<N> {
+    /// On a pair that is connected.
+    pub fn over(pair: Pair<N>) -> Self {
         Self {
             pair,
             arenas: [None, None],
-            sends: none(),
+            sends: [Vec::new(), Vec::new()],
             recvs: [Vec::new(), Vec::new()],
             ended: Default::default(),
         }
@@ -340,11 +351,6 @@ impl Bed {
         let wrong = (0..r.len).find(|&i| r.buf[i] != byte(tag(sender, index), i));
         assert_eq!(wrong, None, "byte of message {} (send {index} of end {sender})", r.seq);
         index
-    }
-
-    /// Whether the first bytes of a received message are those of the `index`-th send of `sender`.
-    pub fn holds(sender: usize, index: usize, received: &[u8]) -> bool {
-        received.iter().enumerate().all(|(i, b)| *b == byte(tag(sender, index), i))
     }
 
     /// The error of a send.
