@@ -29,7 +29,7 @@ fn garbage(rng: &mut Random, _: &[Seen]) -> Vec<u8> {
         *b = rng.below(256) as u8;
     }
     if rng.chance(0.5) && bytes.len() > 36 {
-        bytes[0] = 1 << 4 | bytes[0] % 12;
+        bytes[0] = 0x10 | (bytes[0] % 12);
         let len = (bytes.len() - 36) as u16;
         bytes[2..4].copy_from_slice(&len.to_be_bytes());
     }
@@ -156,7 +156,8 @@ fn storm(rate: usize, forge: Forge) -> Outcome {
 #[test]
 fn storms_cost_less_than_a_tenth() {
     let clean = storm(0, garbage).took;
-    let kinds: [(&str, Forge, fn(&SoftCounters) -> u64); 7] = [
+    type Counted = fn(&SoftCounters) -> u64;
+    let kinds: [(&str, Forge, Counted); 7] = [
         ("garbage", garbage, |c| c.corrupt + c.other_version),
         ("truncated", truncated, |c| c.corrupt),
         ("flipped", flipped, |c| c.corrupt),

@@ -132,7 +132,7 @@ fn garbage_over_loopback() {
             let len = rng.below(1500) as usize;
             bytes[..len.min(64)].iter_mut().for_each(|b| *b = rng.below(256) as u8);
             if rng.chance(0.5) {
-                bytes[0] = 1 << 4 | rng.below(11) as u8;
+                bytes[0] = 0x10 | rng.below(11) as u8;
             }
             sent += u64::from(attacker.send_to(&bytes[..len], at).is_ok());
         }
