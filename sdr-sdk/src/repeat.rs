@@ -46,8 +46,10 @@ pub(crate) fn reached(at: Option<Nanos>, now: Nanos) -> bool {
 /// Paces the reports of one receive.
 ///
 /// A report is due when [`REPORT_PACKETS`] packets arrived since the last and max(RTT/512, 20 us) has passed; and, while
-/// something is missing, whenever RTT/4 has passed since the last, however little arrived. What is urgent needs no packets
-/// beside. The first needs no time to pass. A report may be several datagrams of together [`budget`](Self::budget) bytes; `sent` is called once for it.
+/// something is missing or what arrived is not reported yet, whenever RTT/4 has passed since the last, however little
+/// arrived: on a slow path the sender's timers would otherwise run out before there are [`REPORT_PACKETS`]. What is urgent
+/// needs no packets beside. The first needs no time to pass. A report may be several datagrams of together
+/// [`budget`](Self::budget) bytes; `sent` is called once for it.
 #[derive(Clone, Debug)]
 pub struct ReportPacer {
     packets: u64,
@@ -101,8 +103,10 @@ impl ReportPacer {
 
     /// When the next report is wanted, if nothing more arrives.
     pub fn wake_at(&self) -> Option<Nanos> {
-        let packets = (self.urgent || self.packets >= REPORT_PACKETS).then_some(self.after_packets);
-        let missing = self.missing.then_some(self.after_missing);
+        /// something is missing or what arrived is not reported yet, whenever RTT/4 has passed since the last, however little
+        /// arrived: on a slow path the sender's timers would otherwise run out before there are [`REPORT_PACKETS`]. What is urgent
+        /// needs no packets beside. The first needs no time to pass. A report may be several datagrams of together
+        /// [`budget`](Self::budget) bytes; `sent` is called once for it.
         match (packets, missing) {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),

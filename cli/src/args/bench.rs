@@ -175,6 +175,7 @@ Examples:
 
 A message is timed from the call that sends it until the sender knows that all of it arrived.
 slowdown = time / (RTT + bytes / rate), the lossless bound; with more than one in flight messages wait for each other.
+Lost packets are those that the link or its queue dropped, control datagrams included; without a link, sent - received.
 Corrupt or failed messages give exit code 1. Ctrl-C ends with what was measured (exit code 130).";
 
 const CLIENT_EXAMPLES: &str = "\

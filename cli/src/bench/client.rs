@@ -11,7 +11,7 @@ use crate::link::LinkThread;
 use crate::{schemes, usage};
 use netem::relay::RelayStats;
 use sdr_sdk::context::QpConfig;
-use sdr_sdk::fabric::soft::CONNECT_DEADLINE;
+use sdr_sdk::fabric::soft::{CONNECT_DEADLINE, ConnectError};
 use sdr_sdk::imm::ImmLayout;
 use sdr_sdk::qp::{RecvQp, SendQp};
 use sdr_sdk::types::{Nanos, Seq};
@@ -68,7 +68,8 @@ pub fn run(
 ) -> Result<Measured, CommandError> {
     let failed = |line: String| CommandError::Failed(line);
     let scheme = schemes::find(&plan.run.scheme)?;
-    let halves = connect(&mut end, to, Talk::qp(), stop)?;
+    let halves = connect(&mut end, to, std::iter::once(Talk::qp()), stop)?.pop();
+    let halves = halves.ok_or_else(|| failed("no connection".to_owned()))?;
     let (mut talk, driver) = Talk::new(&end.context, halves, MAX_ANSWER).map_err(failed)?;
     end.driver.add(driver);
     talk.say(&ToServer::Run(plan.run.clone())).map_err(failed)?;
@@ -80,14 +81,15 @@ pub fn run(
     let shared =
         Arc::new(Shared::new(plan.run.clone(), scheme, &end.context, plan.run.forward).map_err(failed)?);
     let mut side = Side::new(shared.clone(), &end.endpoint);
-    let mut payload = 0;
-    for i in 0..plan.run.connections {
-        let config = QpConfig::default()
+    let configs = (0..plan.run.connections).map(|i| {
+        QpConfig::default()
             .layout(layout(plan.run.size))
             .channels(plan.channels)
             .payload(plan.mtu)
-            .first(Seq(key), Seq(key.wrapping_add(1 + u64::from(i))));
-        let halves = connect(&mut end, to, config, stop)?;
+            .first(Seq(key), Seq(key.wrapping_add(1 + u64::from(i))))
+    });
+    let mut payload = 0;
+    for (i, halves) in (0..).zip(connect(&mut end, to, configs, stop)?) {
         payload = halves.0.payload();
         let (flow, driver) = Flow::new(&shared, Role::Client, i, halves).map_err(failed)?;
         end.driver.add(driver);
@@ -136,25 +138,32 @@ fn layout(size: u64) -> ImmLayout {
     }
 }
 
+/// Connects queue pairs of these shapes, all at once; in their order.
 fn connect(
     end: &mut End,
     to: SocketAddr,
-    config: QpConfig,
+    configs: impl Iterator<Item = QpConfig>,
     stop: &AtomicBool,
-) -> Result<(SendQp, RecvQp), CommandError> {
-    let failed = |line: String| CommandError::Failed(line);
-    let mut dialing = end.endpoint.connect(&end.context, to, config).map_err(|e| failed(e.to_string()))?;
-    // The attempt ends by itself; this is for a clock that jumps.
+) -> Result<Vec<(SendQp, RecvQp)>, CommandError> {
+    let failed = |e: ConnectError| CommandError::Failed(e.to_string());
+    let dial = |config| end.endpoint.connect(&end.context, to, config);
+    let mut dialing = configs.map(dial).collect::<Result<Vec<_>, _>>().map_err(failed)?;
+    let mut done: Vec<_> = dialing.iter().map(|_| None).collect();
+    // The attempts end by themselves; this is for a clock that jumps.
     let deadline = end.driver.clock().now() + CONNECT_DEADLINE + Nanos::from_secs(1);
-    let halves = end.driver.run(deadline, |_| match stop.load(Ordering::Relaxed) {
-        true => Some(None),
-        false => dialing.poll().map(Some),
+    let over = end.driver.run(deadline, |_| {
+        for (dialing, done) in dialing.iter_mut().zip(&mut done).filter(|(_, done)| done.is_none()) {
+            match dialing.poll() {
+                Some(Ok(halves)) => *done = Some(halves),
+                Some(Err(e)) => return Some(Err(failed(e))),
+                None => {}
+            }
+        }
+        let stopped = stop.load(Ordering::Relaxed).then_some(Err(CommandError::Interrupted));
+        stopped.or(done.iter().all(Option::is_some).then_some(Ok(())))
     });
-    match halves {
-        Some(Some(halves)) => halves.map_err(|e| failed(e.to_string())),
-        Some(None) => Err(CommandError::Interrupted),
-        None => Err(failed(format!("no answer from {to}"))),
-    }
+    over.unwrap_or_else(|| Err(CommandError::Failed(format!("no answer from {to}"))))?;
+    Ok(done.into_iter().flatten().collect())
 }
 
 fn hear(end: &mut End, talk: &mut Talk, stop: &AtomicBool) -> Result<ToClient, CommandError> {

@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// Clients at a time.
 const MOST_SESSIONS: usize = 256;
 
-/// A client has this long to ask, and to open the connections that it asked for.
+/// A client has this long to ask, and from one connection that it asked for to the next.
 const ASK_DEADLINE: Nanos = Nanos::from_secs(10);
 
 /// Limits of a request.
@@ -118,7 +118,8 @@ impl Server {
         });
         // The last words of the last client's connections.
         let linger = clock.now() + Nanos::from_millis(300);
-        driver.run(linger, |driver| (driver.connections() == 0).then_some(()));
+        driver
+            .run(linger, |driver| (driver.connections() == 0 || stop.load(Ordering::Relaxed)).then_some(()));
     }
 }
 
@@ -161,15 +162,14 @@ impl Take<'_> {
 
     fn connection(&mut self, client: &Incoming, key: u64) -> Result<(), String> {
         let index = client.info.first().1.0.wrapping_sub(key).wrapping_sub(1);
-        let mut works = self.sessions.iter_mut().filter_map(|s| s.work.as_mut());
-        let open = works
-            .find(|w| w.key == key)
-            .filter(|w| w.opened.get(index as usize).is_some_and(Option::is_none));
-        let Some(work) = open else {
+        let wanted = |w: &Work| w.key == key && w.opened.get(index as usize).is_some_and(Option::is_none);
+        let session = self.sessions.iter_mut().find(|s| s.work.as_ref().is_some_and(wanted));
+        let Some(Session { work: Some(work), began, .. }) = session else {
             let why = "refused: a connection of no run that is known here";
             self.endpoint.refuse(client, why);
             return Err(why.to_owned());
         };
+        *began = self.now;
         let halves = self.endpoint.accept(self.context, client).map_err(|e| e.to_string())?;
         let (flow, driver) = Flow::new(&work.side.shared, Role::Server, index as u32, halves)?;
         self.driver.add(driver);
