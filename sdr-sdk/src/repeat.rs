@@ -103,10 +103,8 @@ impl ReportPacer {
 
     /// When the next report is wanted, if nothing more arrives.
     pub fn wake_at(&self) -> Option<Nanos> {
-        /// something is missing or what arrived is not reported yet, whenever RTT/4 has passed since the last, however little
-        /// arrived: on a slow path the sender's timers would otherwise run out before there are [`REPORT_PACKETS`]. What is urgent
-        /// needs no packets beside. The first needs no time to pass. A report may be several datagrams of together
-        /// [`budget`](Self::budget) bytes; `sent` is called once for it.
+        let packets = (self.urgent || self.packets >= REPORT_PACKETS).then_some(self.after_packets);
+        let missing = (self.missing || self.packets > 0).then_some(self.after_missing);
         match (packets, missing) {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),
