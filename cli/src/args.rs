@@ -64,7 +64,7 @@ enum Command {
 /// What `sdr sim` was given.
 #[derive(Args, Clone)]
 pub struct SimArgs {
-    /// Reliability scheme: sr (selective repeat)
+    /// Reliability scheme: sr (selective repeat by timeouts) or sr-nack (losses are found by what arrived since)
     #[arg(long, value_name = "NAME", default_value = "sr")]
     pub scheme: String,
     /// Retransmission timeout of sr is RTT + ALPHA x RTT; 0 to 1000, in steps of 0.001
@@ -144,6 +144,7 @@ const SIM_EXAMPLES: &str = "\
 Examples:
   sdr sim
   sdr sim --scheme sr --rate 400Gbit --rtt 25ms --loss 1e-5 --size 512MiB --samples 1000 --json
+  sdr sim --scheme sr-nack --loss 1e-3 --size 8MiB
   sdr sim --rate 100Gbit --distance 3750km --medium fibre --loss 1e-4 --burst 8 --size 8GiB
   sdr sim --link rtt=10ms,rate=10Gbit,loss=1e-3,jitter=100us --size 1MiB
 

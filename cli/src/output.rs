@@ -135,7 +135,8 @@ pub fn table(r: &Report) -> String {
 
     let mut text = format!("{rule}\n");
     let mut line = |name: &str, value: String| _ = writeln!(text, " {name:<15}: {value}");
-    line("Scheme", format!("{}, timeout RTT + {} RTT", r.scheme, r.alpha));
+    let timeout = if r.scheme == "sr" { format!(", timeout RTT + {} RTT", r.alpha) } else { String::new() };
+    line("Scheme", format!("{}{timeout}", r.scheme));
     line("Link", r.link.to_string());
     let count = r.message.0.div_ceil(r.packet.0);
     line("Message", format!("{} in {count} packets of {} payload", r.message, r.packet));

@@ -1,7 +1,7 @@
 //! The reliability schemes that a command line can name, in one list.
 
 use crate::CommandError;
-use sdr_sdk::reliability::{Scheme, SelectiveRepeat};
+use sdr_sdk::reliability::{Scheme, SelectiveRepeat, SrNack};
 use std::sync::Arc;
 
 /// A scheme under its name.
@@ -13,7 +13,10 @@ pub struct Named {
 }
 
 /// All there are; a new scheme is one more line.
-pub const ALL: &[Named] = &[Named { name: "sr", make: || Arc::new(SelectiveRepeat::default()) }];
+pub const ALL: &[Named] = &[
+    Named { name: "sr", make: || Arc::new(SelectiveRepeat::default()) },
+    Named { name: "sr-nack", make: || Arc::new(SrNack) },
+];
 
 /// The scheme called `name`.
 pub fn find(name: &str) -> Result<Arc<dyn Scheme>, CommandError> {

@@ -107,7 +107,7 @@ fn eight_gib_are_simulated_without_payload() {
 #[test]
 fn bad_input_is_one_line_that_names_it() {
     let cases: &[(&[&str], &[&str])] = &[
-        (&["--scheme", "magic"], &["\"magic\"", "choose sr"]),
+        (&["--scheme", "magic"], &["\"magic\"", "choose sr, sr-nack"]),
         (&["--loss", "1"], &["\"1\"", "[0, 1)"]),
         (&["--loss", "-0.1"], &["\"-0.1\"", "[0, 1)"]),
         (&["--loss", "nan"], &["\"nan\"", "[0, 1)"]),

@@ -13,9 +13,10 @@
 //! | [`spec`] | the command-line form of a path, `rtt=25ms,rate=2Gbit,loss=1e-3` |
 //! | [`sim`] | the simulated fabric: NICs joined by links, in virtual time |
 //! | [`pair`] | two ends in virtual time: contexts, queue pairs, connections |
+//! | [`memory_link`] | a link in memory between software NICs, in real or virtual time (Linux) |
 //! | [`trial`] | completion times by simulation |
 //! | [`relay`] | a path between UDP programs in real time (Linux) |
-//! | [`conformance`] | what every fabric must do, as one test body |
+//! | [`conformance`] | what every fabric and every engine must do, as test bodies |
 
 // One file of the simulated fabric writes into user memory.
 #![deny(unsafe_code)]
@@ -23,6 +24,8 @@
 pub mod conformance;
 pub mod link;
 pub mod loss;
+#[cfg(target_os = "linux")]
+pub mod memory_link;
 pub mod pair;
 #[cfg(target_os = "linux")]
 pub mod relay;
@@ -35,7 +38,9 @@ pub mod wire;
 
 pub use link::{Counters, Delivery, DeliveryKind, Link, LinkSpec};
 pub use loss::{LossError, LossModel, LossSpec};
-pub use pair::{Pair, PairConfig, QpPair};
+#[cfg(target_os = "linux")]
+pub use memory_link::{MemoryConfig, MemoryLink, MemoryNet};
+pub use pair::{Net, Pair, PairConfig, QpPair};
 pub use sim::{SimConfig, SimFabric, SimNet};
 pub use spec::{PathSpec, SpecError};
 pub use trial::Trial;

@@ -1,6 +1,7 @@
 //! Two ends in virtual time: time moves only by [`Pair::step`], from one event to the next.
 //!
-//! [`QpPair`] has contexts and connected queue pairs, for tests of the SDK calls; [`Pair`] puts a connection on each end.
+//! [`QpPair`] has contexts and connected queue pairs, for tests of the SDK calls; [`Pair`] puts a connection on each end. Both
+//! take any fabric whose net is a [`Net`]; the simulated one is the usual.
 //! Nothing waits and nothing is skipped: an end is polled when something is due for it, and not otherwise. Invariant:
 //! `now` never goes back, and does not stand still while work is said to be due.
 
@@ -8,6 +9,7 @@ use crate::sim::{SimConfig, SimError, SimNet};
 use sdr_sdk::connection::{Connection, ConnectionConfig, ConnectionDriver};
 use sdr_sdk::context::{Context, ContextConfig, OpenError, QpConfig};
 use sdr_sdk::engine::host::HostEngine;
+use sdr_sdk::fabric::Fabric;
 use sdr_sdk::qp::{ConnectError, RecvQp, SendQp};
 use sdr_sdk::types::Nanos;
 
@@ -29,10 +31,22 @@ pub enum PairError {
     Connect(#[from] ConnectError),
 }
 
-/// Two contexts over a simulated net, one connected queue pair between them.
-pub struct QpPair {
+/// What joins the fabrics of two ends.
+pub trait Net {
+    /// When an end has work that comes from the net; none when nothing is in flight to it.
+    fn wake_at(&self, end: usize) -> Option<Nanos>;
+}
+
+impl Net for SimNet {
+    fn wake_at(&self, end: usize) -> Option<Nanos> {
+        self.nic_wake_at(end as u16)
+    }
+}
+
+/// Two contexts over a net, one connected queue pair between them.
+pub struct QpPair<N = SimNet> {
     /// Test hooks and counters of the net; end 0 is NIC 0.
-    pub net: SimNet,
+    pub net: N,
     /// One context an end.
     pub contexts: [Context; 2],
     now: Nanos,
@@ -41,13 +55,14 @@ pub struct QpPair {
     /// A stopped end is not polled, as a process that was stopped.
     stopped: [bool; 2],
     same_instant: u32,
+    moderation: Nanos,
 }
 
 /// The halves of one end.
 pub type Halves = (SendQp, RecvQp);
 
 impl QpPair {
-    /// Two ends of the same settings. `qp` is end 0's; end 1 has the directions exchanged.
+    /// Two ends of the same settings in a simulated net. `qp` is end 0's; end 1 has the directions exchanged.
     ///
     /// # Errors
     /// As [`PairError`] says.
@@ -56,9 +71,27 @@ impl QpPair {
         context: ContextConfig,
         qp: &QpConfig,
     ) -> Result<(Self, [Halves; 2]), PairError> {
-        let channels = sim.channels;
         let (net, a, b) = SimNet::pair(sim)?;
-        let open = |fabric| Context::open(Box::new(fabric), Box::new(HostEngine::new(channels)), context);
+        Self::over(net, [Box::new(a), Box::new(b)], context, qp)
+    }
+}
+
+impl<N: Net> QpPair<N> {
+    /// Two ends on `fabrics`, which `net` joins.
+    ///
+    /// # Errors
+    /// [`PairError`], when settings are refused.
+    pub fn over(
+        net: N,
+        fabrics: [Box<dyn Fabric>; 2],
+        context: ContextConfig,
+        qp: &QpConfig,
+    ) -> Result<(Self, [Halves; 2]), PairError> {
+        let open = |fabric: Box<dyn Fabric>| {
+            let engine = Box::new(HostEngine::new(fabric.caps().channels));
+            Context::open(fabric, engine, context)
+        };
+        let [a, b] = fabrics;
         let contexts = [open(a)?, open(b)?];
         let mut mirrored = *qp;
         (mirrored.send_first, mirrored.recv_first) = (qp.recv_first, qp.send_first);
@@ -73,6 +106,7 @@ impl QpPair {
             wake: [zero, zero],
             stopped: [false, false],
             same_instant: 0,
+            moderation: Nanos::ZERO,
         };
         Ok((pair, halves))
     }
@@ -88,6 +122,12 @@ impl QpPair {
         self.wake[end] = Some(self.now);
     }
 
+    /// An end looks at what arrived so long after the first of it, and then at all of it, as a NIC that moderates its
+    /// interrupts lets it. Without (the default) each arrival is seen at its instant.
+    pub fn moderate(&mut self, moderation: Nanos) {
+        self.moderation = moderation;
+    }
+
     /// Calls were made on the end: it is polled at the next step.
     pub fn touch(&mut self, end: usize) {
         self.wake[end] = Some(self.now);
@@ -98,7 +138,8 @@ impl QpPair {
         if self.stopped[end] {
             return None;
         }
-        [self.wake[end], self.net.nic_wake_at(end as u16)].into_iter().flatten().min()
+        let arrived = self.net.wake_at(end).map(|t| t + self.moderation);
+        [self.wake[end], arrived].into_iter().flatten().min()
     }
 
     /// When anything happens next.
@@ -120,7 +161,9 @@ impl QpPair {
         self.now = next;
         for end in 0..2 {
             if self.due(end).is_some_and(|d| d <= next) {
+                // `due` asks for what the net has, and may moderate it: only the end's own timers count here.
                 let a = self.contexts[end].poll(next);
+                let a = a.filter(|&t| Some(t) != self.net.wake_at(end));
                 let b = extra(end, next);
                 self.wake[end] = [a, b].into_iter().flatten().min();
             }
@@ -153,9 +196,9 @@ pub struct PairConfig {
 }
 
 /// Two ends with a connection between them.
-pub struct Pair {
+pub struct Pair<N = SimNet> {
     /// The layer below.
-    pub qps: QpPair,
+    pub qps: QpPair<N>,
     /// One connection an end.
     pub connections: [Connection; 2],
     drivers: [Option<ConnectionDriver>; 2],
@@ -167,10 +210,16 @@ impl Pair {
     /// # Errors
     /// As [`PairError`] says.
     pub fn new(config: PairConfig) -> Result<Self, PairError> {
-        let (qps, [(sa, ra), (sb, rb)]) = QpPair::new(config.sim, config.context, &config.qp)?;
-        let (ca, da) = Connection::new(sa, ra, config.connection.clone());
-        let (cb, db) = Connection::new(sb, rb, config.connection);
-        Ok(Self { qps, connections: [ca, cb], drivers: [Some(da), Some(db)] })
+        let (qps, halves) = QpPair::new(config.sim, config.context, &config.qp)?;
+        Ok(Self::over(qps, halves, &config.connection))
+    }
+}
+
+impl<N: Net> Pair<N> {
+    /// A connection on the halves of each end.
+    pub fn over(qps: QpPair<N>, halves: [Halves; 2], config: &ConnectionConfig) -> Self {
+        let [(ca, da), (cb, db)] = halves.map(|(s, r)| Connection::new(s, r, config.clone()));
+        Self { qps, connections: [ca, cb], drivers: [Some(da), Some(db)] }
     }
 
     /// The instant.

@@ -149,6 +149,12 @@ impl PathSpec {
         self.length.rtt()
     }
 
+    /// Whether packets of one run arrive each at an instant of its own.
+    pub fn scatters(&self) -> bool {
+        let single = [self.reorder, self.duplicate, self.corrupt];
+        self.jitter > Nanos::ZERO || single.iter().any(|p| *p > Probability::ZERO)
+    }
+
     /// The direction away from the side that gave the path.
     ///
     /// # Errors

@@ -7,13 +7,13 @@
 use crate::engine::{CompletionEngine, EngineCounters, EngineError};
 use crate::fabric::{Event, Fabric, FabricError, Opened, QueueSpec};
 use crate::imm::ImmLayout;
-use crate::memory::{MemoryError, RecvBuf, Region, RegionId};
+use crate::memory::{MemoryError, RecvBuf, Region, RegionId, SendBuf};
 use crate::qp::core::{QpCore, Timing};
 use crate::qp::{QpInfo, UnconnectedQp};
 use crate::types::{Channel, Nanos, QueueSet, Seq};
 use crate::wake::wake_all;
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
@@ -342,7 +342,9 @@ impl Context {
     ///
     /// # Safety
     /// `base..base + len` is initialised, readable and writable by the CPU, stays so, and nobody else accesses it, until
-    /// this context and every buffer made from it are gone. It is registered once at a time.
+    /// [`deregister`](Self::deregister) gave it back, or this context and every buffer made from it are gone. It is
+    /// registered once at a time. A layer that hands no buffer of it to others may narrow the second promise: nobody else
+    /// writes what is posted to be sent, nor touches what is posted to be received into.
     pub unsafe fn register_foreign(
         &self,
         base: std::ptr::NonNull<u8>,
@@ -350,6 +352,23 @@ impl Context {
     ) -> Result<RecvBuf, RegisterError> {
         // SAFETY: the caller promises what `foreign` asks.
         self.add_region(unsafe { Region::foreign(base, len) }?)
+    }
+
+    /// Gives a region back now, not when the context next finds it unused: afterwards the fabric does not know its memory.
+    ///
+    /// # Errors
+    /// The buffer, while another buffer, a post or a receive still refers to its region, or when it is another context's.
+    pub fn deregister(&self, buf: SendBuf) -> Result<(), SendBuf> {
+        let mut core = self.lock();
+        // Our entry and `buf`. More could only be made from a buffer, and `buf` is the last.
+        if buf.owner() != core.number || Arc::strong_count(buf.region()) > 2 {
+            return Err(buf);
+        }
+        // Whoever let go of it before did so with Release: his accesses are over.
+        fence(Ordering::Acquire);
+        drop(buf);
+        core.collect_regions();
+        Ok(())
     }
 
     fn add_region(&self, region: Arc<Region>) -> Result<RecvBuf, RegisterError> {
@@ -386,6 +405,14 @@ impl Context {
         drop(core);
         let info = QpInfo { spec, send_first, recv_first, address };
         Ok(UnconnectedQp::new(self.clone(), id, info))
+    }
+
+    /// A queue of tokens for futures of this library, for programs with a loop of their own.
+    ///
+    /// # Errors
+    /// The system has no descriptor left.
+    pub fn events(&self) -> std::io::Result<crate::events::Events> {
+        crate::events::Events::new()
     }
 
     /// Makes progress: takes what fabric and engine have, posts and sends what is due. Returns when to come again.

@@ -27,7 +27,8 @@ pub struct Mark {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
     /// Furthest packet seen of those whose home is this channel, (offset / packets a chunk) mod channels. First
-    /// transmissions leave a channel in order, repairs never take their home channel: what is missing below was lost.
+    /// transmissions leave a channel in order; only a packet that was repaired twice, or that left elsewhere because
+    /// the channel was dead, comes home later.
     pub home: Option<Mark>,
     /// Furthest packet seen of any kind.
     pub any: Mark,

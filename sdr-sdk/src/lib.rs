@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`connection`] | reliable messages over a queue pair: what most users hold |
 //! | [`reliability`] | the scheme traits, the receiver's view of a message, Selective Repeat |
+//! | [`events`] | one queue of what has finished, with a descriptor |
 //! | [`context`], [`qp`] | the SDK calls: a message shows what has arrived of it |
 //! | [`slots`] | receive slots: seq, generations, drain, retire |
 //! | [`control`] | the control datagram of a queue pair |
@@ -22,6 +23,7 @@ pub mod context;
 pub mod control;
 pub mod driver;
 pub mod engine;
+pub mod events;
 pub mod fabric;
 pub mod imm;
 pub mod memory;

@@ -252,6 +252,21 @@ impl SendBuf {
         Self(Part { offset: self.0.offset + offset, len, ..self.0.clone() })
     }
 
+    /// Undoes [`RecvBuf::freeze`], for a layer that lends out ranges of a registration itself and gives no buffer of it
+    /// to others, as behind a C interface.
+    ///
+    /// # Safety
+    /// Until the result is gone, nobody reads or writes its range through another buffer, posts included. A receive
+    /// holds it until no packet can touch the memory, also when its handle was dropped.
+    pub unsafe fn thaw(self) -> RecvBuf {
+        RecvBuf(self.0)
+    }
+
+    /// Address of the first byte, without a claim on the memory.
+    pub fn base(&self) -> NonNull<u8> {
+        self.0.raw().ptr
+    }
+
     /// The address range.
     pub(crate) fn raw(&self) -> RawSlice {
         self.0.raw()

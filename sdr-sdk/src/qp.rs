@@ -183,6 +183,11 @@ macro_rules! both_halves {
                 self.shared.with(|qp| qp.spec.layout.max_packets() as u64 * qp.spec.payload as u64)
             }
 
+            /// Whether messages carry a user immediate; where not, one given to a send goes nowhere.
+            pub fn user_immediate(&self) -> bool {
+                self.shared.with(|qp| qp.spec.user_immediate)
+            }
+
             /// What the queue pair counted.
             pub fn counters(&self) -> QpCounters {
                 self.shared.with(|qp| qp.counters)
@@ -199,9 +204,9 @@ macro_rules! both_halves {
                 self.shared.with(|qp| qp.expecting = expecting);
             }
 
-            /// Tells the peer the cumulative facts again; for when it shows that it lacks them.
+            /// Tells the peer the cumulative facts again, at most every RTT / 16; for when it shows that it lacks them.
             pub fn repeat_facts(&self) {
-                self.shared.with(|qp| qp.link.owe());
+                self.shared.with(|qp| qp.link.owe_again());
             }
 
             /// Posts what waits and sends what is due on this queue pair only. Returns when to come again.

@@ -47,13 +47,15 @@ pub(crate) fn reached(at: Option<Nanos>, now: Nanos) -> bool {
 ///
 /// A report is due when [`REPORT_PACKETS`] packets arrived since the last and max(RTT/512, 20 us) has passed; and, while
 /// something is missing or what arrived is not reported yet, whenever RTT/4 has passed since the last, however little arrived:
-/// on a slow path the sender's timers would otherwise run out before there are [`REPORT_PACKETS`]. The first needs no time to
-/// pass. A report may be several datagrams of together [`budget`](Self::budget) bytes; `sent` is called once for it.
+/// on a slow path the sender's timers would otherwise run out before there are [`REPORT_PACKETS`]. What is urgent needs no
+/// packets beside. The first needs no time to pass. A report may be several datagrams of together
+/// [`budget`](Self::budget) bytes; `sent` is called once for it.
 #[derive(Clone, Debug)]
 pub struct ReportPacer {
     packets: u64,
     bytes: u64,
     missing: bool,
+    urgent: bool,
     /// The earliest report for packets, and the one for something missing.
     after_packets: Nanos,
     after_missing: Nanos,
@@ -68,7 +70,14 @@ impl Default for ReportPacer {
 impl ReportPacer {
     /// A pacer of a receive of which nothing arrived yet.
     pub const fn new() -> Self {
-        Self { packets: 0, bytes: 0, missing: false, after_packets: Nanos::ZERO, after_missing: Nanos::ZERO }
+        Self {
+            packets: 0,
+            bytes: 0,
+            missing: false,
+            urgent: false,
+            after_packets: Nanos::ZERO,
+            after_missing: Nanos::ZERO,
+        }
     }
 
     /// `packets` that were not there before arrived, with `bytes` of payload.
@@ -82,6 +91,11 @@ impl ReportPacer {
         self.missing = missing;
     }
 
+    /// Whether a report is wanted however few packets arrived since the last; until it left.
+    pub fn set_urgent(&mut self, urgent: bool) {
+        self.urgent = urgent;
+    }
+
     /// Most bytes of the next report: a hundredth of what arrived since the last, but always one whole datagram.
     pub fn budget(&self) -> usize {
         usize::try_from(self.bytes / REPORT_SHARE).unwrap_or(usize::MAX).max(MAX_CONTROL)
@@ -89,7 +103,7 @@ impl ReportPacer {
 
     /// When the next report is wanted, if nothing more arrives.
     pub fn wake_at(&self) -> Option<Nanos> {
-        let packets = (self.packets >= REPORT_PACKETS).then_some(self.after_packets);
+        let packets = (self.urgent || self.packets >= REPORT_PACKETS).then_some(self.after_packets);
         let missing = (self.missing || self.packets > 0).then_some(self.after_missing);
         match (packets, missing) {
             (Some(a), Some(b)) => Some(a.min(b)),
@@ -106,6 +120,7 @@ impl ReportPacer {
     pub fn sent(&mut self, now: Nanos, rtt: Nanos) {
         self.packets = 0;
         self.bytes = 0;
+        self.urgent = false;
         self.after_packets = now + interval(rtt, 512, REPORT_FLOOR);
         self.after_missing = now + interval(rtt, 4, REPORT_FLOOR);
     }

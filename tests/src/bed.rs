@@ -4,10 +4,12 @@
 //! does not end by its virtual limit, or that polls without end, panics; nothing waits for a wall clock.
 
 use netem::spec::PathSpec;
-use netem::{Pair, PairConfig, SimConfig};
-use sdr_sdk::connection::{Received, RecvError, RecvResult, SendResult, Transfer};
+use netem::{Net, Pair, PairConfig, SimConfig, SimNet};
+use sdr_sdk::connection::{ConnectionConfig, Received, RecvError, RecvResult, SendResult, Transfer};
 use sdr_sdk::memory::RecvBuf;
+use sdr_sdk::reliability::Scheme;
 use sdr_sdk::types::{Nanos, Seq};
+use std::sync::Arc;
 
 /// Round trip of the usual path.
 pub const RTT: Nanos = Nanos::from_millis(25);
@@ -30,16 +32,29 @@ pub fn config(path: &str) -> PairConfig {
         Ok(path) => path,
         Err(e) => panic!("{path}: {e}"),
     };
-    let mut c = PairConfig::default();
-    c.sim = SimConfig { path: path.into(), max_payload: PACKET as u32, ..SimConfig::default() };
-    c.connection.rate = Some(80_000_000);
-    c.connection.per_chunk = 8;
+    PairConfig {
+        sim: SimConfig { path: path.into(), max_payload: PACKET as u32, ..SimConfig::default() },
+        connection: ConnectionConfig::default().rate(80_000_000).per_chunk(8),
+        ..PairConfig::default()
+    }
+}
+
+/// The usual settings with another scheme than the default.
+///
+/// # Panics
+/// When `path` is not understood.
+pub fn config_of(path: &str, scheme: Arc<dyn Scheme>) -> PairConfig {
+    let mut c = config(path);
+    c.connection.scheme = scheme;
     c
 }
 
+/// Description of the usual path.
+pub const USUAL: &str = "rtt=25ms,rate=100Mbit,seed=1";
+
 /// The usual path: 25 ms, 100 Mbit/s, no losses.
 pub fn usual() -> PairConfig {
-    config("rtt=25ms,rate=100Mbit,seed=1")
+    config(USUAL)
 }
 
 /// Byte `i` of message `tag`.
@@ -74,9 +89,9 @@ impl<T> Tracked<T> {
 }
 
 /// Two ends and all that was asked of them.
-pub struct Bed {
+pub struct Bed<N = SimNet> {
     /// The ends.
-    pub pair: Pair,
+    pub pair: Pair<N>,
     arenas: [Option<RecvBuf>; 2],
     /// By end, in order of the calls.
     pub sends: [Vec<Tracked<SendResult>>; 2],
@@ -95,11 +110,22 @@ impl Bed {
             Ok(pair) => pair,
             Err(e) => panic!("{e}"),
         };
-        let none = || [Vec::new(), Vec::new()];
+        Self::over(pair)
+    }
+
+    /// Whether the first bytes of a received message are those of the `index`-th send of `sender`.
+    pub fn holds(sender: usize, index: usize, received: &[u8]) -> bool {
+        received.iter().enumerate().all(|(i, b)| *b == byte(tag(sender, index), i))
+    }
+}
+
+impl<N: Net> Bed<N> {
+    /// On a pair that is connected.
+    pub fn over(pair: Pair<N>) -> Self {
         Self {
             pair,
             arenas: [None, None],
-            sends: none(),
+            sends: [Vec::new(), Vec::new()],
             recvs: [Vec::new(), Vec::new()],
             ended: Default::default(),
         }
@@ -325,11 +351,6 @@ impl Bed {
         let wrong = (0..r.len).find(|&i| r.buf[i] != byte(tag(sender, index), i));
         assert_eq!(wrong, None, "byte of message {} (send {index} of end {sender})", r.seq);
         index
-    }
-
-    /// Whether the first bytes of a received message are those of the `index`-th send of `sender`.
-    pub fn holds(sender: usize, index: usize, received: &[u8]) -> bool {
-        received.iter().enumerate().all(|(i, b)| *b == byte(tag(sender, index), i))
     }
 
     /// The error of a send.

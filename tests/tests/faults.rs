@@ -1,6 +1,8 @@
 //! Faults: whatever the path, the peer or foreign code does, every transfer ends in bounded virtual time, with the right
 //! bytes or a typed error.
 //!
+//! All but `foreign` run with each scheme: `sr`, `nack`.
+//!
 //! | module | faults |
 //! |---|---|
 //! | `control` | each kind of control content lost, late, twice, corrupt |
@@ -9,22 +11,12 @@
 //! | `ends` | stopped, dead and closed ends |
 //! | `cancel` | transfers dropped in each state |
 //! | `garbage` | forged control and data |
-//! | `foreign` | panics in schemes and wakers |
 //! | `traffic` | control datagrams counted |
+//! | `foreign` | panics in schemes and wakers |
 
-#[path = "faults/cancel.rs"]
-mod cancel;
-#[path = "faults/control.rs"]
-mod control;
-#[path = "faults/ends.rs"]
-mod ends;
 #[path = "faults/foreign.rs"]
 mod foreign;
-#[path = "faults/garbage.rs"]
-mod garbage;
-#[path = "faults/path.rs"]
-mod path;
-#[path = "faults/slots.rs"]
-mod slots;
-#[path = "faults/traffic.rs"]
-mod traffic;
+#[path = "faults/nack.rs"]
+mod nack;
+#[path = "faults/sr.rs"]
+mod sr;

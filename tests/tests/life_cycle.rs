@@ -4,12 +4,18 @@
 //! | file | what it holds |
 //! |---|---|
 //! | `rig.rs` | two queue pairs in virtual time, guarded buffers, what must hold of every byte |
+//! | `plan.rs` | what makes a schedule |
+//! | `coverage.rs` | what happened in it |
 //! | `schedule.rs` | one random schedule: users, network, forger, and the calm at the end |
 //! | `random.rs` | the properties: many schedules, what they covered, how a failing one is told |
 //! | `histories.rs` | hand-written histories, a packet at a time |
 
+#[path = "life_cycle/coverage.rs"]
+mod coverage;
 #[path = "life_cycle/histories.rs"]
 mod histories;
+#[path = "life_cycle/plan.rs"]
+mod plan;
 #[path = "life_cycle/random.rs"]
 mod random;
 #[path = "life_cycle/rig.rs"]

@@ -4,12 +4,14 @@
 //! |---|---|
 //! | `command.rs` | cargo's command lines: made, shown, run |
 //! | `steps.rs` | the steps of `cargo xtask ci` |
+//! | `header.rs` | the C header |
 //! | `mutants.rs` | runs the named mutants |
 //! | `mutants/table.rs` | the mutants and the tests that must fail on them |
 //! | `mutants/copy.rs` | the copy of the workspace that mutants are made in |
 //! | `mutants/verdict.rs` | what a test run says about a mutant |
 
 mod command;
+mod header;
 mod mutants;
 mod steps;
 
@@ -21,6 +23,7 @@ fn help() -> String {
     for (command, what) in steps::commands() {
         text += &format!("  {command:<16}{what}\n");
     }
+    text += "\ncargo xtask gen-header writes capi/include/sdr.h anew\n";
     text += "\ncargo xtask mutants [NAME]... runs some of:\n";
     for m in mutants::MUTANTS {
         text += &format!("  {}\n      {}\n", m.name, m.why);
@@ -37,6 +40,13 @@ fn main() -> ExitCode {
             true
         }
         ["ci"] => steps::run_all(),
+        ["gen-header"] => match header::generate() {
+            Ok(()) => true,
+            Err(why) => {
+                eprintln!("{why}");
+                false
+            }
+        },
         ["mutants", names @ ..] if !names.is_empty() => steps::run_mutants(names),
         [command] if steps::commands().any(|(name, _)| name == *command) => steps::run(command),
         _ => {

@@ -2,7 +2,7 @@
 //! command. A failing step does not hide the later ones.
 
 use crate::command::{cargo, root, run as run_command, under_loom};
-use crate::mutants;
+use crate::{header, mutants};
 use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
@@ -30,6 +30,12 @@ const STEPS: &[Step] = &[
     Step { name: "fmt", command: "lint", what: "rustfmt and clippy, warnings are errors", run: fmt },
     Step { name: "clippy", command: "lint", what: "", run: clippy },
     Step { name: "docs", command: "docs", what: "rustdoc, warnings are errors", run: docs },
+    Step {
+        name: "header",
+        command: "header",
+        what: "the C header is the one that its source makes",
+        run: || header::check().map(|()| Done::Passed),
+    },
     Step { name: "loom", command: "loom", what: "all interleavings of the lock-free part", run: loom },
     Step {
         name: "compile-fail",

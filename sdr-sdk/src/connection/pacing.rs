@@ -45,7 +45,8 @@ impl Pacer {
             return MAX_RUN;
         }
         let run = rtt.0.saturating_mul(1_000) / RUN_SHARE;
-        run.max(self.late(now).0 * 1_000).checked_div(self.packet_ps).unwrap_or(0).clamp(1, MAX_RUN as u64) as u32
+        run.max(self.late(now).0 * 1_000).checked_div(self.packet_ps).unwrap_or(0).clamp(1, MAX_RUN as u64)
+            as u32
     }
 
     /// How late packets are that wait for the pace.

@@ -17,7 +17,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::task::Waker;
 
-/// Incomplete chunks looked at again in one poll, outside of reports.
+/// Chunks in which nothing arrived that are looked at again in one poll; four times as many for a report.
 const RECHECK: u32 = 64;
 
 impl PacketView for RecvHandle {
@@ -239,7 +239,14 @@ impl Receiving {
             return self.end(now, i, Some(DoneStatus::Refused), Err(e));
         }
         let packets = a.bytes.div_ceil(self.payload as u64) as u32;
-        let spec = MessageSpec { seq, bytes: a.bytes, packets, payload: self.payload };
+        let spec = MessageSpec {
+            seq,
+            bytes: a.bytes,
+            packets,
+            payload: self.payload,
+            channels: self.channels,
+            per_chunk: self.per_chunk as u8,
+        };
         m.message = Some(Announced {
             bytes: a.bytes,
             user: a.user,
@@ -311,7 +318,7 @@ impl Receiving {
         self.scratch.clear();
         for m in &mut self.posted {
             let Some(a) = m.message.as_mut().filter(|a| a.pacer.due(now)) else { continue };
-            a.arrived.recheck(&m.handle, u32::MAX);
+            a.arrived.recheck(&m.handle, 4 * RECHECK);
             let mut budget = a.pacer.budget();
             while budget >= MIN_REPORT {
                 if MAX_UPPER - self.scratch.len() < MIN_REPORT {
@@ -412,6 +419,8 @@ impl Announced {
             self.pacer.arrived(fresh, fresh * (self.bytes / a.total().max(1) as u64));
         }
         self.pacer.set_missing(!a.missing().is_empty());
-        Some(self.scheme.on_progress(now, a))
+        let outcome = self.scheme.on_progress(now, a);
+        self.pacer.set_urgent(self.scheme.urgent());
+        Some(outcome)
     }
 }

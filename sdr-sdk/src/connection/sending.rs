@@ -10,7 +10,7 @@ use crate::connection::{ConnectionConfig, ConnectionStats, SendRequest};
 use crate::control::MAX_UPPER;
 use crate::memory::SendBuf;
 use crate::qp::{NextGrant, PostError, SendQp, Stream};
-use crate::reliability::{Conditions, MessageSpec, Missing, Scheme, SchemeSender, Status};
+use crate::reliability::{Channels, Conditions, MessageSpec, Missing, Scheme, SchemeSender, Status};
 use crate::repeat::AnnounceRepeater;
 use crate::types::{Nanos, PacketOffset, Seq};
 use std::collections::VecDeque;
@@ -48,6 +48,7 @@ pub(super) struct Sending {
     scheme: Arc<dyn Scheme>,
     payload: u32,
     pacer: Pacer,
+    channels: Channels,
     waiting: VecDeque<Waiting>,
     active: VecDeque<Outgoing>,
     grant_deadline: Nanos,
@@ -65,6 +66,7 @@ impl Sending {
             scheme: config.scheme.clone(),
             payload,
             pacer: Pacer::new(config.rate, payload),
+            channels: Channels::new(qp.channels()),
             waiting: VecDeque::new(),
             active: VecDeque::new(),
             grant_deadline: config.grant_deadline,
@@ -134,12 +136,18 @@ impl Sending {
     ) -> Option<Nanos> {
         self.now = now;
         let path = self.qp.path();
-        let c = Conditions { rtt: path.rtt, min_rtt: path.min_rtt, packet_time_ps: self.pacer.packet_ps() };
+        let mut c = Conditions {
+            rtt: path.rtt,
+            min_rtt: path.min_rtt,
+            packet_time_ps: self.pacer.packet_ps(),
+            channels: self.channels.view(),
+        };
         self.take_frames(now, &c, stats, wakers);
         self.start(now, wakers);
         self.expire(now, &c, wakers);
         self.announce(now, &c, stats);
-        self.inject(now, &c, path.queued_runs, stats);
+        self.channels.poll(now, c.rtt);
+        self.inject(now, &mut c, path.queued_runs, stats);
         self.wake_at(&c)
     }
 
@@ -164,6 +172,7 @@ impl Sending {
                         let missing = Missing::Reported(r.missing());
                         let status = Status { base: r.span.base, from: r.span.from, to: r.span.to, missing };
                         m.scheme.on_status(now, &status, c);
+                        m.scheme.tell(now, c.rtt, &mut self.channels);
                     }
                     Ok(Frame::Done(list)) => {
                         for (seq, status) in list {
@@ -224,7 +233,7 @@ impl Sending {
             let len = w.request.as_ref().map_or(0, |r| r.buf.len() as u64);
             // Too long for the grant: the number is used up without packets, and both ends learn why.
             let open = if len > grant.bytes { 0 } else { len };
-            let spec = self.spec(grant.seq, open);
+            let spec = self.spec(&grant, open);
             // Foreign code: when it panics, the request still waits and is failed with the others.
             let scheme = self.scheme.sender(&spec);
             let Ok(stream) = self.qp.stream_start(open, None) else { return };
@@ -241,9 +250,15 @@ impl Sending {
         }
     }
 
-    fn spec(&self, seq: Seq, bytes: u64) -> MessageSpec {
-        let packets = bytes.div_ceil(self.payload as u64) as u32;
-        MessageSpec { seq, bytes, packets, payload: self.payload }
+    fn spec(&self, grant: &NextGrant, bytes: u64) -> MessageSpec {
+        MessageSpec {
+            seq: grant.seq,
+            bytes,
+            packets: bytes.div_ceil(self.payload as u64) as u32,
+            payload: self.payload,
+            channels: self.qp.channels(),
+            per_chunk: grant.per_chunk.max(1),
+        }
     }
 
     fn begin(
@@ -265,8 +280,8 @@ impl Sending {
             let e = TransferError::TooLong { seq, len: bytes, posted: grant.bytes };
             request.cell.finish(Err(e), wakers);
         }
-        let packets = if too_long { 0 } else { self.spec(seq, bytes).packets };
-        let spec = MessageSpec { seq, bytes, packets, payload: self.payload };
+        let spec = self.spec(&grant, bytes);
+        let spec = MessageSpec { packets: if too_long { 0 } else { spec.packets }, ..spec };
         let announce = Announce {
             seq,
             bytes,
@@ -353,20 +368,25 @@ impl Sending {
     }
 
     /// Hands runs to the queue pair, oldest message first, as the pace allows.
-    fn inject(&mut self, now: Nanos, c: &Conditions, mut queued: usize, stats: &mut ConnectionStats) {
+    fn inject(&mut self, now: Nanos, c: &mut Conditions, mut queued: usize, stats: &mut ConnectionStats) {
+        let mut budget = 0;
         loop {
             self.full = queued >= QUEUED_RUNS;
             if self.full {
                 return;
             }
-            let budget = self.pacer.budget(now, c.rtt);
+            if budget == 0 {
+                budget = self.pacer.budget(now, c.rtt);
+            }
             if budget == 0 {
                 return self.pacer.hold_back(self.has_due(now, c));
             }
+            c.channels = self.channels.view();
             let mut due = self.active.iter_mut().filter(|m| m.repeat.announced());
             let next = due.find_map(|m| {
                 let wanted = m.scheme.wake_at(c).is_some_and(|t| t <= now);
                 let run = if wanted { m.scheme.next(now, budget, c) } else { None };
+                m.scheme.tell(now, c.rtt, &mut self.channels);
                 run.map(|run| (m, run))
             });
             let Some((m, run)) = next else { return self.pacer.hold_back(false) };
@@ -377,11 +397,14 @@ impl Sending {
             }
             let bytes = m.buf.slice(start as usize, len as usize);
             // Refused only when the peer gave the receive up or the queue pair closed: the outcome is on its way.
-            if m.stream.extend(PacketOffset(run.first), &bytes, run.repair).is_err() {
+            if m.stream.extend(PacketOffset(run.first), &bytes, run.channel).is_err() {
                 return;
             }
             queued += 1;
+            // A scheme that hands out more than it may has used up what there was.
+            budget = budget.saturating_sub(run.packets);
             self.pacer.sent(now, run.packets);
+            self.channels.sent(now, run.channel, c.rtt);
             m.packets += run.packets as u64;
             stats.sent += run.packets as u64;
             if run.repair {

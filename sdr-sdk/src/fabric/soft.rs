@@ -6,6 +6,7 @@
 //! | `soft/nic.rs` | connections, keys, arrivals, departures |
 //! | `soft/connect.rs` | from an address to a connected queue pair |
 //! | `soft/handshake.rs` | payload size, cookie, exchange of queue pair infos |
+//! | `soft/replay.rs` | control datagrams count once |
 //! | [`link`] | what carries frames |
 //! | [`udp`] | sockets as a link |
 //! | [`wire`] | the 36-byte header and its checksum |
@@ -18,6 +19,7 @@ mod connect;
 mod handshake;
 pub mod link;
 mod nic;
+mod replay;
 pub mod socket;
 pub mod udp;
 pub mod wire;
@@ -36,7 +38,7 @@ use crate::memory::{RawSlice, Region, RegionId};
 use crate::qp::{InfoError, QpInfo};
 use crate::types::{Channel, Nanos, QueueSet, SlotGen};
 use nic::Nic;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, SocketAddrV6};
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -86,8 +88,8 @@ pub struct Incoming {
 /// he does not know it himself.
 fn seen_at(bytes: &[u8], at: SocketAddr) -> Result<QpInfo, InfoError> {
     let mut info = QpInfo::try_from(bytes)?;
-    info.address.truncate(ADDRESS);
-    info.address.extend(at.to_string().into_bytes());
+    info.address.truncate(NAMES);
+    write_socket(at, &mut info.address);
     Ok(info)
 }
 
@@ -180,8 +182,30 @@ impl Endpoint {
     }
 }
 
-/// Address of a queue pair: connection id, token.
-const ADDRESS: usize = 12;
+/// The address of a queue pair begins with the connection id and the token; the socket's follows.
+const NAMES: usize = 12;
+
+/// IP address, port and, for IPv6, scope: each family has a length of its own, so that a part of one is none.
+fn write_socket(at: SocketAddr, out: &mut Vec<u8>) {
+    match at {
+        SocketAddr::V4(a) => out.extend(a.ip().octets()),
+        SocketAddr::V6(a) => out.extend(a.ip().octets()),
+    }
+    out.extend(at.port().to_be_bytes());
+    if let SocketAddr::V6(a) = at {
+        out.extend(a.scope_id().to_be_bytes());
+    }
+}
+
+fn read_socket(bytes: &[u8]) -> Option<SocketAddr> {
+    if let &[a, b, c, d, p0, p1] = bytes {
+        return Some(([a, b, c, d], u16::from_be_bytes([p0, p1])).into());
+    }
+    let (ip, rest) = bytes.split_first_chunk::<16>()?;
+    let &[p0, p1, s0, s1, s2, s3] = rest else { return None };
+    let scope = u32::from_be_bytes([s0, s1, s2, s3]);
+    Some(SocketAddrV6::new((*ip).into(), u16::from_be_bytes([p0, p1]), 0, scope).into())
+}
 
 // SAFETY: memory of `arm` is written by `KeyTable::place` alone, under a key that `disarm` (which reports) or `close` takes
 // away at once, both under the lock that arrivals are handled under; memory of `post` is read within the call. A
@@ -217,21 +241,19 @@ unsafe impl Fabric for SoftFabric {
             }
         }
         let (q, id, token) = lock(&self.state).nic.open(spec);
-        let mut address = Vec::with_capacity(ADDRESS + 18);
+        let mut address = Vec::with_capacity(NAMES + 22);
         address.extend(id.to_be_bytes());
         address.extend(token.to_be_bytes());
-        address.extend(self.local.to_string().into_bytes());
+        write_socket(self.local, &mut address);
         Ok(Opened { q, address, queues: Vec::new() })
     }
 
     fn connect(&mut self, q: QueueSet, peer: &[u8]) -> Result<(), FabricError> {
-        let bad = FabricError::Peer("not the address of a software NIC");
-        let (Some(id), Some(token)) =
-            (peer.first_chunk::<4>(), peer.get(4..).and_then(|b| b.first_chunk::<8>()))
-        else {
-            return Err(bad);
-        };
-        let at = std::str::from_utf8(&peer[ADDRESS..]).ok().and_then(|s| s.parse().ok()).ok_or(bad)?;
+        let parsed = peer.split_first_chunk::<4>().and_then(|(id, rest)| {
+            let (token, socket) = rest.split_first_chunk::<8>()?;
+            Some((id, token, read_socket(socket)?))
+        });
+        let (id, token, at) = parsed.ok_or(FabricError::Peer("not the address of a software NIC"))?;
         lock(&self.state).nic.connect(q, u32::from_be_bytes(*id), u64::from_be_bytes(*token), at)
     }
 
@@ -290,5 +312,26 @@ unsafe impl Fabric for SoftFabric {
 
     fn wait_fd(&self, _ch: Channel) -> Option<BorrowedFd<'_>> {
         None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn socket_addresses_survive_and_parts_of_them_are_none() {
+        for at in ["10.1.2.3:4000", "[2001:db8::7]:65535", "[fe80::1%3]:1"] {
+            let at: SocketAddr = at.parse().unwrap();
+            let mut bytes = Vec::new();
+            write_socket(at, &mut bytes);
+            assert_eq!(read_socket(&bytes), Some(at));
+            for n in 0..bytes.len() {
+                // The one part that has the length of another family is not a prefix that anything cuts off.
+                assert!(n == 6 || read_socket(&bytes[..n]).is_none(), "{n} bytes of {at}");
+            }
+            bytes.push(0);
+            assert_eq!(read_socket(&bytes), None);
+        }
     }
 }

@@ -57,8 +57,10 @@ pub(crate) struct PeerLink {
     /// Something was posted when `due` was last asked.
     busy: bool,
     cts: CtsRepeater,
-    /// Facts changed, or the peer showed that it lacks them.
+    /// Facts changed, or the peer asked for them.
     owed: bool,
+    /// The peer showed that it lacks what was already told: no hurry, it may be on its way.
+    repeat_owed: bool,
     probe_owed: bool,
     last_sent: Nanos,
     next_probe: Nanos,
@@ -86,6 +88,7 @@ impl PeerLink {
             busy: false,
             cts: CtsRepeater::new(first_grant),
             owed: true,
+            repeat_owed: false,
             probe_owed: true,
             last_sent: Nanos::ZERO,
             next_probe: Nanos::ZERO,
@@ -115,6 +118,18 @@ impl PeerLink {
     /// Facts changed: tell the peer soon.
     pub(crate) fn owe(&mut self) {
         self.owed = true;
+    }
+
+    /// Tell the peer again what it seems to lack, unless it was told just now.
+    pub(crate) fn owe_again(&mut self) {
+        self.repeat_owed = true;
+    }
+
+    /// When a bare answer may leave, if one is owed.
+    fn answer_at(&self) -> Option<Nanos> {
+        let repeat = self.rtt.srtt().mul_div(1, 16).max(MIN_ANSWER);
+        let wait = if self.owed { MIN_ANSWER } else { repeat };
+        (self.owed || self.repeat_owed).then(|| self.last_sent + wait)
     }
 
     fn keep_alive(&self) -> Nanos {
@@ -183,7 +198,7 @@ impl PeerLink {
                 self.probe_owed = true;
             }
         }
-        let answer = self.owed && now >= self.last_sent + MIN_ANSWER;
+        let answer = self.answer_at().is_some_and(|t| t <= now);
         answer || self.probe_owed || self.cts_from(now, load).is_some()
     }
 
@@ -192,7 +207,7 @@ impl PeerLink {
         if self.closed.is_some() || !self.started {
             return (self.close_owed || !self.started).then_some(now);
         }
-        let answer = self.owed.then(|| self.last_sent + MIN_ANSWER);
+        let answer = self.answer_at();
         let life = load.busy.then(|| self.next_probe.min(self.last_heard + self.death()));
         [answer, life, self.cts.wake_at()].into_iter().flatten().min()
     }
@@ -210,7 +225,8 @@ impl PeerLink {
         if self.probe_owed {
             self.next_probe = now + self.keep_alive();
         }
-        (self.owed, self.probe_owed, self.close_owed, self.last_sent) = (false, false, false, now);
+        (self.owed, self.repeat_owed, self.probe_owed, self.close_owed) = (false, false, false, false);
+        self.last_sent = now;
         self.cts.sent(now, self.rtt.srtt(), entries as u64);
     }
 }

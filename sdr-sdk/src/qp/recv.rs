@@ -115,6 +115,12 @@ impl RecvHandle {
         Bitmap::new(&*self.bitmap)
     }
 
+    /// The chunk bitmap as its bytes, for who polls them by address: they stay where they are, and readable, as long as
+    /// the result is held, also after the receive has ended; then they say nothing about later receives.
+    pub fn host_bitmap(&self) -> Arc<dyn HostBitmap> {
+        self.bitmap.clone()
+    }
+
     /// Per-packet state of one chunk, bit i = packet i of the chunk. May cost a round trip to a device.
     pub fn packets(&self, c: ChunkIndex) -> u64 {
         let mut core = self.shared.context().lock();

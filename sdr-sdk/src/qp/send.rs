@@ -3,7 +3,7 @@
 use crate::memory::SendBuf;
 use crate::qp::send_side::MAX_QUEUED_RUNS;
 use crate::qp::{Closed, NextGrant, PostError, Shared};
-use crate::types::{Nanos, PacketOffset, Seq};
+use crate::types::{Channel, Nanos, PacketOffset, Seq};
 
 /// Sending half of a connected queue pair.
 pub struct SendQp {
@@ -62,8 +62,19 @@ impl SendQp {
         };
         if packets > 0 {
             self.shared.with(|qp| {
-                if !qp.send.withdrawn(stream.seq) {
-                    qp.send.push(stream.seq, 0, packets, buf, false);
+                if qp.send.withdrawn(stream.seq) {
+                    return;
+                }
+                // Each chunk on its home; one channel takes all at once.
+                let channels = u32::from(qp.spec.channels);
+                let per_chunk = u32::from(stream.grant.per_chunk.max(1));
+                let run = if channels == 1 { packets } else { per_chunk };
+                let payload = qp.spec.payload as usize;
+                for first in (0..packets).step_by(run as usize) {
+                    let ch = Channel((first / per_chunk % channels) as u8);
+                    let at = first as usize * payload;
+                    let part = buf.slice(at, (run as usize * payload).min(buf.len() - at));
+                    qp.send.push(stream.seq, first, run.min(packets - first), &part, ch);
                 }
             });
         }
@@ -170,6 +181,14 @@ pub enum StreamError {
         /// Bytes from there to the end of the message.
         left: u64,
     },
+    /// The queue pair has no such channel.
+    #[error("channel {asked} of a queue pair that has {channels}")]
+    Channel {
+        /// Asked for.
+        asked: Channel,
+        /// How many there are.
+        channels: u8,
+    },
     /// The receiver completed the receive, whole or not: end the stream.
     #[error("the receiver completed the receive")]
     Completed,
@@ -204,8 +223,8 @@ impl Stream {
 
     /// Adds the packets from `first` whose bytes are `buf`, at any offset, any number of times.
     ///
-    /// `repair` marks packets that were posted before: they take another channel.
-    pub fn extend(&self, first: PacketOffset, buf: &SendBuf, repair: bool) -> Result<(), StreamError> {
+    /// They leave on `channel`. Chunk c is at home on channel c mod channels.
+    pub fn extend(&self, first: PacketOffset, buf: &SendBuf, channel: Channel) -> Result<(), StreamError> {
         let got = buf.len() as u64;
         if buf.owner() != self.shared.context().lock().number() {
             return Err(StreamError::Foreign);
@@ -216,6 +235,9 @@ impl Stream {
             if got == 0 || got > left || (got < left && !got.is_multiple_of(payload)) {
                 return Err(StreamError::Range { first: first.0, got, left });
             }
+            if channel.0 >= qp.spec.channels {
+                return Err(StreamError::Channel { asked: channel, channels: qp.spec.channels });
+            }
             if let Some(why) = qp.link.closed() {
                 return Err(StreamError::Closed(why));
             }
@@ -225,7 +247,7 @@ impl Stream {
             if qp.send.queued_runs() >= MAX_QUEUED_RUNS {
                 return Err(StreamError::Busy);
             }
-            qp.send.push(self.seq, first.0, got.div_ceil(payload) as u32, buf.clone(), repair);
+            qp.send.push(self.seq, first.0, got.div_ceil(payload) as u32, buf, channel);
             Ok(())
         })
     }

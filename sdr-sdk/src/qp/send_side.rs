@@ -85,7 +85,6 @@ pub(crate) struct SendSide {
     /// Runs that wait for the fabric, by channel.
     channels: Vec<VecDeque<Queued>>,
     queued_runs: usize,
-    repairs: u32,
     /// Packets posted on each generation, where the fabric counts exactly.
     posted: Option<Box<[u64]>>,
     batch: Vec<WriteRun>,
@@ -103,7 +102,6 @@ impl SendSide {
             open: VecDeque::new(),
             channels: (0..spec.channels).map(|_| VecDeque::new()).collect(),
             queued_runs: 0,
-            repairs: 0,
             posted: (exact_counts && spec.generations > 1)
                 .then(|| vec![0; spec.generations as usize].into_boxed_slice()),
             batch: Vec::with_capacity(BATCH),
@@ -207,42 +205,17 @@ impl SendSide {
         self.message(seq).map_or(0, |m| need - m.residues.count_ones().min(need))
     }
 
-    /// Queues packets `first..first + packets` of an open message, whose bytes are `src`.
-    pub(crate) fn push(&mut self, seq: Seq, first: u32, packets: u32, src: SendBuf, repair: bool) {
+    /// Queues packets `first..first + packets` of an open message, whose bytes are `src`, on one of the channels.
+    pub(crate) fn push(&mut self, seq: Seq, first: u32, packets: u32, src: &SendBuf, channel: Channel) {
         let fragments = self.spec.layout.fragments();
         let Some(m) = self.message(seq) else { return };
         m.outstanding += packets as u64;
-        m.hold(&src);
-        let src = src.raw();
+        m.hold(src);
         for i in 0..packets.min(fragments) {
             m.residues |= 1 << ((first + i) % fragments);
         }
-        let per_chunk = m.grant.per_chunk.max(1) as u32;
-        let channels = self.channels.len() as u32;
-        if channels == 1 {
-            self.channels[0].push_back(Queued { seq, first, packets, src });
-            self.queued_runs += 1;
-            return;
-        }
-        // A repair takes another channel than the original did, and the next repair yet another.
-        let shift = if repair {
-            self.repairs = self.repairs.wrapping_add(1);
-            1 + self.repairs % (channels - 1)
-        } else {
-            0
-        };
-        let payload = self.spec.payload as usize;
-        let (mut at, end) = (first, first + packets);
-        while at < end {
-            let stop = (at / per_chunk + 1).saturating_mul(per_chunk).min(end);
-            let offset = (at - first) as usize * payload;
-            let len = ((stop - at) as usize * payload).min(src.len() - offset);
-            let ch = (at / per_chunk + shift) % channels;
-            let run = Queued { seq, first: at, packets: stop - at, src: src.slice(offset, len) };
-            self.channels[ch as usize].push_back(run);
-            self.queued_runs += 1;
-            at = stop;
-        }
+        self.channels[channel.0 as usize].push_back(Queued { seq, first, packets, src: src.raw() });
+        self.queued_runs += 1;
     }
 
     /// Nothing more will be pushed for `seq`. With `discard`, what still waits here is dropped.

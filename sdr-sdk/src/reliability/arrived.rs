@@ -35,14 +35,15 @@ pub struct Arrived {
     total: u32,
     covered: u32,
     missing: RangeSet,
-    /// Where `recheck` continues.
+    /// Where `recheck` continues: in turn, and after what it found last.
     next_check: u32,
+    next_found: u32,
 }
 
 impl Arrived {
     /// Nothing has arrived of a message of `total` packets, which may be fewer than those of its receive.
     pub fn new(total: u32) -> Self {
-        Self { total, covered: 0, missing: RangeSet::new(), next_check: 0 }
+        Self { total, covered: 0, missing: RangeSet::new(), next_check: 0, next_found: 0 }
     }
 
     /// Packets in the message.
@@ -111,17 +112,31 @@ impl Arrived {
         }
     }
 
-    /// Looks again at up to `budget` chunks in which packets are missing, in turn; returns how many packets arrived.
+    /// Looks again at chunks in which packets are missing, until it has found `budget` of them as they were; returns how
+    /// many packets arrived. So the work is bounded by what arrived, and all of it is found when nothing is missing.
     ///
-    /// Packet bits are read only where the chunk's byte does not tell: more than one packet of it is missing.
+    /// It goes on where it last found something, for half of the budget, because repairs come in increasing order; then,
+    /// in turn, with all others. Packet bits are read only where the chunk's byte does not tell: more than one packet of it
+    /// is missing.
     pub fn recheck(&mut self, view: &(impl PacketView + ?Sized), budget: u32) -> u32 {
-        let shape = view.shape();
-        let per_chunk = shape.per_chunk() as u32;
         let before = self.missing.count();
+        let mut here = self.next_found;
+        let mut vain = 0;
+        while vain < budget / 2
+            && let Some(next) = self.missing.next_from(here)
+        {
+            let (end, found) = self.recheck_chunk(view, next.start);
+            here = end;
+            if found {
+                self.next_found = end;
+            } else {
+                vain += 1;
+            }
+        }
         // Once around from where the last call stopped.
         let halfway = self.next_check;
         let mut second_half = false;
-        for _ in 0..budget {
+        while vain < budget {
             let mut next = self.missing.next_from(self.next_check);
             if next.is_none() && !second_half {
                 second_half = true;
@@ -130,24 +145,35 @@ impl Arrived {
             let Some(next) = next.filter(|r| !second_half || r.start < halfway) else {
                 break;
             };
-            let c = next.start / per_chunk;
-            let start = c * per_chunk;
-            let end = start.saturating_add(per_chunk).min(self.total);
+            let (end, found) = self.recheck_chunk(view, next.start);
             self.next_check = end;
-            if view.chunk(ChunkIndex(c)) {
-                self.missing.remove(start..end);
-                continue;
+            if found {
+                self.next_found = end;
+            } else {
+                vain += 1;
             }
-            let whole_chunk = end - start == per_chunk || end == shape.packets();
-            let mut lost = self.missing.within(start..end);
-            let alone = lost.next().is_some_and(|r| r.len() == 1) && lost.next().is_none();
-            if whole_chunk && alone && end <= self.covered {
-                continue;
-            }
-            let bits = view.packets(ChunkIndex(c));
-            self.missing.retain_within(start..end, gaps(bits, start..end));
         }
         before - self.missing.count()
+    }
+
+    /// Looks again at the chunk of `packet`: its end, and whether something of it arrived.
+    fn recheck_chunk(&mut self, view: &(impl PacketView + ?Sized), packet: u32) -> (u32, bool) {
+        let shape = view.shape();
+        let per_chunk = shape.per_chunk() as u32;
+        let c = packet / per_chunk;
+        let start = c * per_chunk;
+        let end = start.saturating_add(per_chunk).min(self.total);
+        if view.chunk(ChunkIndex(c)) {
+            return (end, self.missing.remove(start..end) > 0);
+        }
+        let whole_chunk = end - start == per_chunk || end == shape.packets();
+        let mut lost = self.missing.within(start..end);
+        let alone = lost.next().is_some_and(|r| r.len() == 1) && lost.next().is_none();
+        if whole_chunk && alone && end <= self.covered {
+            return (end, false);
+        }
+        let bits = view.packets(ChunkIndex(c));
+        (end, self.missing.retain_within(start..end, gaps(bits, start..end)) > 0)
     }
 }
 

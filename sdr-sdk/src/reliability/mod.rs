@@ -9,19 +9,28 @@
 //! |---|---|
 //! | [`ranges`] | a set of packet numbers as ranges |
 //! | [`arrived`] | the receiver's view of one message |
+//! | [`channels`] | which channels deliver |
+//! | [`ledger`] | what was sent and not reported: timers, presumed losses |
 //! | [`selective_repeat`] | a timer a packet, no redundancy |
+//! | [`sr_nack`] | the same, with losses found by what arrived since |
 
 #![forbid(unsafe_code)]
 
 pub mod arrived;
+pub mod channels;
+pub mod ledger;
 pub mod ranges;
+mod runs;
 pub mod selective_repeat;
+pub mod sr_nack;
 
 pub use arrived::{Arrived, PacketView};
+pub use channels::{ChannelView, Channels};
 pub use ranges::RangeSet;
 pub use selective_repeat::SelectiveRepeat;
+pub use sr_nack::SrNack;
 
-use crate::types::{Nanos, Seq};
+use crate::types::{Channel, Nanos, Seq};
 use std::ops::Range;
 
 /// A message, as both ends know it before its first packet.
@@ -35,6 +44,10 @@ pub struct MessageSpec {
     pub packets: u32,
     /// Payload bytes of every packet but the last.
     pub payload: u32,
+    /// Channels of the queue pair, at least one.
+    pub channels: u8,
+    /// Packets a chunk of the receive, at least one: a chunk's first transmissions leave on one channel.
+    pub per_chunk: u8,
 }
 
 /// What is known of the path when a scheme decides.
@@ -46,6 +59,8 @@ pub struct Conditions {
     pub min_rtt: Nanos,
     /// Pace: picoseconds from one full packet to the next. Zero: as fast as the fabric takes them.
     pub packet_time_ps: u64,
+    /// Which channels deliver.
+    pub channels: ChannelView,
 }
 
 /// What the receiver said of a message. All packets of `[0, base)` arrived; of `[from, to)` all arrived but `missing`.
@@ -100,8 +115,48 @@ pub struct SendRun {
     pub first: u32,
     /// Number of packets; at least one.
     pub packets: u32,
+    /// The channel they leave on.
+    pub channel: Channel,
     /// They were sent before.
     pub repair: bool,
+}
+
+/// First transmissions of a message, in increasing order: what was never sent.
+#[derive(Clone, Debug)]
+pub struct Fresh {
+    next: u32,
+    total: u32,
+    /// None when there is one channel: runs need not end with chunks.
+    per_chunk: Option<u32>,
+}
+
+impl Fresh {
+    /// All of a message.
+    pub fn new(m: &MessageSpec) -> Self {
+        let per_chunk = (m.channels > 1).then_some(u32::from(m.per_chunk.max(1)));
+        Self { next: 0, total: m.packets, per_chunk }
+    }
+
+    /// Whether everything was sent once.
+    pub fn is_done(&self) -> bool {
+        self.next == self.total
+    }
+
+    /// The next run, on the home of its chunk.
+    pub fn next(&mut self, budget: u32, c: &Conditions) -> Option<SendRun> {
+        let first = self.next;
+        let chunk = self.per_chunk.map_or(0, |n| first / n);
+        let end = self.per_chunk.map_or(self.total, |n| (chunk + 1).saturating_mul(n).min(self.total));
+        self.on(c.channels.home(chunk), budget.min(end - first))
+    }
+
+    /// The next `packets`, or as many as there are, on a channel of the caller's choice.
+    pub fn on(&mut self, channel: Channel, packets: u32) -> Option<SendRun> {
+        let first = self.next;
+        let packets = packets.min(self.total - first);
+        self.next += packets;
+        (packets > 0).then_some(SendRun { first, packets, channel, repair: false })
+    }
 }
 
 /// Whether a message can be handed to the user.
@@ -142,6 +197,9 @@ pub trait SchemeSender: Send {
 
     /// When [`next`](Self::next) has something without news from the peer; an instant that has passed means now.
     fn wake_at(&self, c: &Conditions) -> Option<Nanos>;
+
+    /// Says what became of packets since it was last asked, where the scheme knows.
+    fn tell(&mut self, _now: Nanos, _rtt: Nanos, _channels: &mut Channels) {}
 }
 
 /// Receiving half of a scheme for one message.
@@ -155,6 +213,11 @@ pub trait SchemeReceiver: Send {
 
     /// The last [`report`](Self::report) found room up to `to` (exclusive), so that the next one continues there.
     fn reported(&mut self, to: u32);
+
+    /// There is something to report that should not wait for more packets or for a quarter of a round trip.
+    fn urgent(&self) -> bool {
+        false
+    }
 
     /// When [`on_progress`](Self::on_progress) wants to be called without anything having arrived.
     fn wake_at(&self) -> Option<Nanos> {

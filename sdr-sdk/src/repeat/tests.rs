@@ -50,6 +50,20 @@ fn report_after_32_packets_and_the_interval() {
 }
 
 #[test]
+fn what_is_urgent_needs_no_packets_but_the_interval() {
+    let mut p = ReportPacer::new();
+    p.sent(ms(5), RTT);
+    p.set_urgent(true);
+    assert_eq!(p.wake_at(), Some(ms(5) + us(100)));
+    assert_eq!(p.budget(), MAX_CONTROL, "and no more bytes than others");
+    p.sent(ms(5) + us(100), RTT);
+    assert_eq!(p.wake_at(), None, "once");
+    p.set_urgent(true);
+    p.set_urgent(false);
+    assert_eq!(p.wake_at(), None);
+}
+
+#[test]
 fn report_every_quarter_round_trip_while_something_is_missing() {
     let mut p = ReportPacer::new();
     p.set_missing(true);

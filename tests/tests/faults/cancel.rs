@@ -1,8 +1,9 @@
 //! Transfers dropped in each state; the connection goes on, and the n-th send that used a number meets the n-th receive.
 
+use super::{config, usual};
 use sdr_sdk::connection::TransferError;
 use sdr_sdk::types::{Nanos, Seq};
-use sdr_tests::bed::{Bed, PACKET, RTT, config, usual};
+use sdr_tests::bed::{Bed, PACKET, RTT};
 
 const LEN: usize = 200 * PACKET;
 const PATHS: [&str; 2] = ["rtt=25ms,rate=100Mbit", "rtt=25ms,rate=100Mbit,loss=0.02,seed=3"];

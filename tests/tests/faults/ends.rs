@@ -1,11 +1,12 @@
 //! Ends that stop, die, close or lose their driver.
 
+use super::usual;
 use netem::QpPair;
 use sdr_sdk::connection::TransferError;
 use sdr_sdk::control::CloseReason;
 use sdr_sdk::qp::Closed;
 use sdr_sdk::types::Nanos;
-use sdr_tests::bed::{Bed, PACKET, RTT, usual};
+use sdr_tests::bed::{Bed, PACKET, RTT};
 use sdr_tests::control::{Fault, Kind, afflict};
 
 const LEN: usize = 100 * PACKET;

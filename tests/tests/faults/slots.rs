@@ -1,10 +1,11 @@
 //! Counters that wrap, slots in short supply, receives that are missing or too small.
 
+use super::{config, usual};
 use netem::PairConfig;
 use netem::sim::Direction;
 use sdr_sdk::connection::TransferError;
 use sdr_sdk::types::{Nanos, Seq};
-use sdr_tests::bed::{Bed, PACKET, RTT, config, usual};
+use sdr_tests::bed::{Bed, PACKET, RTT};
 use sdr_tests::control::{Fault, Kind, afflict};
 
 fn slots(mut c: PairConfig, slots: u32, generations: u32) -> PairConfig {

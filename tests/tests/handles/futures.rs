@@ -361,7 +361,7 @@ fn a_forgotten_stream_holds_its_generation() {
     let handle = w.post_recv(&ends.recv[1]).unwrap();
     w.until(Nanos::from_secs(1), |_| ends.send[0].next_grant().is_some());
     let stream = ends.send[0].stream_start(BYTES as u64, None).unwrap();
-    stream.extend(sdr_sdk::PacketOffset(0), &w.filled(0, 0, PAYLOAD), false).unwrap();
+    stream.extend(sdr_sdk::PacketOffset(0), &w.filled(0, 0, PAYLOAD), sdr_sdk::Channel(0)).unwrap();
     std::mem::forget(stream);
     w.until(Nanos::from_millis(20), |_| false);
     assert_eq!(handle.packets(sdr_sdk::ChunkIndex(0)), 1);

@@ -7,7 +7,7 @@ use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use sdr_sdk::ImmLayout;
 use sdr_sdk::qp::PostError;
-use sdr_sdk::types::{Nanos, PacketOffset};
+use sdr_sdk::types::{Channel, Nanos, PacketOffset};
 
 const LAYOUTS: [ImmLayout; 2] = [ImmLayout::L10_18_4, ImmLayout::L8_22_2];
 
@@ -61,14 +61,14 @@ fn a_stream_in_any_order_with_loss_shows_the_immediate_with_its_last_fragment() 
             FrameKind::Data { first, .. } if tap.contains(&first) => Verdict::Drop,
             _ => Verdict::Pass,
         });
-        let extend = |p: u32, repair| {
+        let extend = |p: u32, channel| {
             let at = p as usize * PAYLOAD;
             let run = buf.slice(at, PAYLOAD.min(len - at));
-            stream.extend(PacketOffset(p), &run, repair).unwrap();
+            stream.extend(PacketOffset(p), &run, Channel(channel)).unwrap();
         };
         let mut residues = vec![false; fragments as usize];
         for &p in &order {
-            extend(p, false);
+            extend(p, 0);
             w.until(Nanos::from_millis(2), |_| false);
             residues[(p % fragments) as usize] |= !lost.contains(&p);
             let whole = residues.iter().all(|r| *r);
@@ -77,7 +77,7 @@ fn a_stream_in_any_order_with_loss_shows_the_immediate_with_its_last_fragment() 
         w.net.untap(Direction::A_TO_B);
         for &p in &lost {
             assert!(!handle.bitmap().is_full());
-            extend(p, true);
+            extend(p, 1);
             w.until(Nanos::from_millis(2), |_| false);
             residues[(p % fragments) as usize] = true;
             let whole = residues.iter().all(|r| *r);
@@ -110,7 +110,9 @@ fn a_stream_that_cannot_carry_its_immediate_does_not_end() {
                 };
                 assert_eq!((have, n), (if p < need { i } else { i + 1 }, need));
                 stream = back;
-                stream.extend(PacketOffset(p), &buf.slice(p as usize * PAYLOAD, PAYLOAD), false).unwrap();
+                stream
+                    .extend(PacketOffset(p), &buf.slice(p as usize * PAYLOAD, PAYLOAD), Channel(0))
+                    .unwrap();
                 if i == need - 1 {
                     break;
                 }

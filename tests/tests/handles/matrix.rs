@@ -5,7 +5,7 @@ use sdr_sdk::connection::{
     Connection, ConnectionConfig, ConnectionDriver, RecvResult, SendResult, Transfer, TransferError,
 };
 use sdr_sdk::qp::{RecvHandle, Retire, SendHandle, Stream, UnconnectedQp};
-use sdr_sdk::types::{ChunkIndex, Nanos, PacketOffset};
+use sdr_sdk::types::{Channel, ChunkIndex, Nanos, PacketOffset};
 use sdr_sdk::{Context, RecvBuf, SendBuf};
 use std::fmt::Debug;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -150,7 +150,7 @@ fn rig(w: &mut World, state: State) -> Rig {
         }
         let buf = w.filled(0, 0, BYTES);
         let stream = rig.stream.as_ref().unwrap();
-        stream.extend(PacketOffset(0), &buf.slice(0, 16 * PAYLOAD), false).unwrap();
+        stream.extend(PacketOffset(0), &buf.slice(0, 16 * PAYLOAD), Channel(0)).unwrap();
         let handle = rig.handle.as_ref().unwrap();
         assert!(w.until(Nanos::from_secs(1), |_| handle.packets(ChunkIndex(0)) != 0));
         if state == State::InFlight || state == State::ContextsGone {
@@ -171,7 +171,7 @@ fn rig(w: &mut World, state: State) -> Rig {
             assert!(w.until(Nanos::from_secs(1), |_| ends.send[0].closed().is_some()));
             return;
         }
-        stream.extend(PacketOffset(16), &buf.slice(16 * PAYLOAD, BYTES - 16 * PAYLOAD), false).unwrap();
+        stream.extend(PacketOffset(16), &buf.slice(16 * PAYLOAD, BYTES - 16 * PAYLOAD), Channel(0)).unwrap();
         let second = rig.second.as_ref().unwrap();
         assert!(w.until(Nanos::from_secs(1), |_| handle.bitmap().is_full() && second.bitmap().is_full()));
         assert!(w.until(Nanos::from_secs(1), |_| b.stats().received > 0 && a.stats().delivered > 0));

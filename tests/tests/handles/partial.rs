@@ -3,7 +3,7 @@
 use crate::world::{BYTES, PACKETS, PAYLOAD, Setup, World, pattern};
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
-use sdr_sdk::types::{ChunkIndex, Nanos, PacketOffset};
+use sdr_sdk::types::{Channel, ChunkIndex, Nanos, PacketOffset};
 
 #[test]
 fn a_receive_without_packets_comes_back_untouched() {
@@ -59,7 +59,7 @@ fn the_buffer_of_an_early_completion_has_the_arrived_packets_and_nothing_else() 
         let (src, bytes) = (w.filled(0, seed, len), pattern(seed, len));
         for p in (0..packets).filter(|&p| arrived[p as usize]) {
             let at = p as usize * PAYLOAD;
-            stream.extend(PacketOffset(p), &src.slice(at, PAYLOAD.min(len - at)), false).unwrap();
+            stream.extend(PacketOffset(p), &src.slice(at, PAYLOAD.min(len - at)), Channel(0)).unwrap();
         }
         w.until(Nanos::from_millis(20), |_| false);
 
@@ -92,7 +92,7 @@ fn the_buffer_of_an_early_completion_has_the_arrived_packets_and_nothing_else() 
         }
         let mut retire = handle.complete();
         // What is sent from now on must not arrive.
-        let _ = stream.extend(PacketOffset(0), &src.slice(0, PAYLOAD.min(len)), true);
+        let _ = stream.extend(PacketOffset(0), &src.slice(0, PAYLOAD.min(len)), Channel(1));
         let _sent = stream.end().ok().unwrap();
         w.until(Nanos::from_millis(20), |_| false);
         let buf = retire.try_take().unwrap().unwrap();

@@ -4,7 +4,7 @@ use crate::world::{BYTES, Ends, PAYLOAD, Setup, World, pattern};
 use sdr_sdk::connection::{ConnectionConfig, TransferError};
 use sdr_sdk::qp::{Closed, PostError, SendState, StreamError};
 use sdr_sdk::slots::RetireError;
-use sdr_sdk::types::{Nanos, PacketOffset, Seq};
+use sdr_sdk::types::{Channel, Nanos, PacketOffset, Seq};
 
 fn granted(w: &mut World, ends: &Ends) {
     assert!(w.until(Nanos::from_secs(1), |_| ends.send[0].next_grant().is_some()));
@@ -102,20 +102,24 @@ fn streams_refuse_what_is_not_whole_packets() {
         (24, 1),
         (u32::MAX, PAYLOAD),
     ] {
-        let e = stream.extend(PacketOffset(first), &buf.slice(0, bytes), false).unwrap_err();
+        let e = stream.extend(PacketOffset(first), &buf.slice(0, bytes), Channel(0)).unwrap_err();
         let left = (BYTES as u64).saturating_sub(first as u64 * PAYLOAD as u64);
         assert_eq!(e, StreamError::Range { first, got: bytes as u64, left });
     }
     assert_eq!(
-        stream.extend(PacketOffset(0), &w.filled(1, 0, BYTES), false).unwrap_err(),
+        stream.extend(PacketOffset(0), &w.filled(1, 0, BYTES), Channel(0)).unwrap_err(),
         StreamError::Foreign
+    );
+    assert_eq!(
+        stream.extend(PacketOffset(0), &buf.slice(0, PAYLOAD), Channel(2)).unwrap_err(),
+        StreamError::Channel { asked: Channel(2), channels: 2 }
     );
     // Nothing was queued by any of them.
     w.until(Nanos::from_millis(20), |_| false);
     assert_eq!((handle.bitmap().count(), w.net.counters(0).sent), (0, 0));
     let mut taken = 0;
     let busy = loop {
-        match stream.extend(PacketOffset(0), &buf.slice(0, PAYLOAD), false) {
+        match stream.extend(PacketOffset(0), &buf.slice(0, PAYLOAD), Channel(0)) {
             Ok(()) => taken += 1,
             Err(e) => break e,
         }
@@ -123,12 +127,12 @@ fn streams_refuse_what_is_not_whole_packets() {
     };
     assert_eq!(busy, StreamError::Busy);
     w.until(Nanos::from_secs(1), |_| false);
-    stream.extend(PacketOffset(0), &buf.slice(0, BYTES), true).unwrap();
+    stream.extend(PacketOffset(0), &buf.slice(0, BYTES), Channel(1)).unwrap();
     assert!(w.until(Nanos::from_secs(1), |_| handle.bitmap().is_full()));
     drop(handle);
     // The peer hears of it with the answer to the next keep-alive.
     w.until(Nanos::from_millis(400), |_| false);
-    let gone = stream.extend(PacketOffset(0), &buf.slice(0, PAYLOAD), true);
+    let gone = stream.extend(PacketOffset(0), &buf.slice(0, PAYLOAD), Channel(1));
     assert_eq!(gone, Err(StreamError::Completed));
     let sent = stream.end().ok().unwrap();
     assert_eq!(sent.poll(), SendState::Completed);
@@ -146,7 +150,7 @@ fn a_stream_on_a_closed_queue_pair_says_why() {
     *w.ledger[0].break_queue.lock().unwrap() = Some(q);
     w.until(Nanos::from_millis(5), |_| false);
     let buf = w.filled(0, 0, BYTES);
-    let e = stream.extend(PacketOffset(0), &buf, false).unwrap_err();
+    let e = stream.extend(PacketOffset(0), &buf, Channel(0)).unwrap_err();
     assert_eq!(e, StreamError::Closed(Closed::Queue(77)));
     assert!(matches!(ends.recv[1].closed(), Some(Closed::Peer(_))));
     drop((buf, stream));

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use netem::sim::{Direction, Forged, FrameKind, Granularity, Verdict};
 use sdr_sdk::qp::{PostError, SendState, Stream};
 
-use sdr_sdk::{ChunkIndex, Nanos, PacketOffset, QueueSet, Seq};
+use sdr_sdk::{Channel, ChunkIndex, Nanos, PacketOffset, QueueSet, Seq};
 
 use crate::rig::{Rig, Shape, arrived};
 
@@ -144,9 +144,9 @@ impl History {
         stream
     }
 
-    fn extend(&mut self, stream: &Stream, packet: u32, repair: bool) {
+    fn extend(&mut self, stream: &Stream, packet: u32) {
         let buf = self.rig.source(stream.seq(), packet as usize * 16, 16);
-        stream.extend(PacketOffset(packet), &buf, repair).unwrap();
+        stream.extend(PacketOffset(packet), &buf, Channel(0)).unwrap();
         self.rig.pair.touch(0);
     }
 
@@ -228,10 +228,10 @@ fn late_original_after_its_repair_rearm_and_twin_changes_nothing() {
     h.post(0);
     h.until(2);
     let stream = h.stream(0);
-    (0..4).for_each(|p| h.extend(&stream, p, false));
+    (0..4).for_each(|p| h.extend(&stream, p));
     h.until(4);
     assert_eq!(h.packets(0), [true, true, true, false]);
-    h.extend(&stream, 3, true);
+    h.extend(&stream, 3);
     h.until(6);
     h.assert_whole(0);
     drop(stream);
@@ -281,7 +281,7 @@ fn granted_slot_and_generation_is_not_armed_again_before_closed_is_known() {
     h.post(0);
     h.until(2);
     let stream = h.stream(0);
-    h.extend(&stream, 0, false);
+    h.extend(&stream, 0);
     h.until(4);
     h.complete(0);
     h.until(5);

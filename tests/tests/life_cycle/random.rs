@@ -9,8 +9,10 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
+use crate::coverage::{Coverage, Seen};
+use crate::plan::Plan;
 use crate::rig::Check;
-use crate::schedule::{Coverage, Plan, Seen, run};
+use crate::schedule::run;
 
 /// From here on every kind of event is insisted on.
 const ENOUGH: u64 = 1_000;

@@ -1,18 +1,22 @@
 //! How two software NICs exchange what their queue pairs need to know, over the same datagrams.
 //!
-//! Client: PROBE of each payload size, then HELLO; server: RETRY with a cookie, then, for a HELLO that brings it back,
-//! ACCEPT. The server keeps nothing for a HELLO without a valid cookie, and sends no more bytes than it got. Lost
-//! frames are sent again by the client; a HELLO that comes again gets the same ACCEPT again. Everything kept is bounded.
+//! Client: PROBE of each payload size, which comes back if it passes both ways, then HELLO; server: RETRY with a cookie,
+//! then, for a HELLO that brings it back, ACCEPT. The server keeps nothing for a HELLO without a valid cookie, and sends
+//! no more bytes than it got. Lost frames are sent again by the client; a HELLO that comes again gets the same ACCEPT
+//! again. Everything kept is bounded.
 
 #![forbid(unsafe_code)]
 
 use super::link::Reply;
 use super::nic::template;
-use super::wire::{HEADER, Header, PacketType};
+use super::wire::{self, HEADER, Header, PacketType};
 use crate::types::{Channel, Nanos};
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, RandomState};
 use std::net::SocketAddr;
+
+#[cfg(test)]
+mod tests;
 
 /// Bytes of a padded HELLO, header included.
 const HELLO: usize = 1_200;
@@ -20,20 +24,32 @@ const HELLO: usize = 1_200;
 /// Payload sizes that are probed, largest first; the last passes every path that IPv6 allows.
 const PAYLOADS: [u32; 4] = [8_192, 4_096, 1_408, 1_152];
 
+/// Bytes of the smallest probe. A HELLO is longer.
+const SMALLEST: usize = PAYLOADS[PAYLOADS.len() - 1] as usize + HEADER;
+
 /// A connection attempt ends after this.
 pub const CONNECT_DEADLINE: Nanos = Nanos::from_secs(10);
 
-/// Time between two HELLOs, at first; it doubles up to a second.
-const HELLO_INTERVAL: Nanos = Nanos::from_millis(100);
+/// Time between two HELLOs, and between probes before the first answer.
+const INTERVAL: Nanos = Nanos::from_millis(150);
 
-/// Each payload size is probed this many times, all sizes at once.
-const PROBES: u32 = 4;
+/// Rounds of probes after the first answer: a size counts as too long for the path when none of them comes back.
+const ROUNDS: u32 = 2;
 
-/// How long a cookie is good, and answered HELLOs are remembered.
-const MEMORY: Nanos = Nanos::from_secs(10);
+/// Bytes a second that go to strangers, probes sent back and RETRYs each: thirty clients a second that probe all sizes.
+const STRANGERS_RATE: u64 = 1 << 19;
 
-/// Answered HELLOs that are remembered, and incoming ones that wait for the user.
-const MOST: usize = 1_024;
+/// The most of them at once.
+const STRANGERS_BURST: u64 = 1 << 16;
+
+/// A cookie is good for one to two of these.
+const COOKIE: Nanos = Nanos::from_secs(10);
+
+/// HELLOs are remembered for longer than their cookies are good, so that one played again is no second client.
+const MEMORY: Nanos = Nanos::from_secs(20);
+
+/// HELLOs that are remembered, waiting and answered ones.
+const MOST: usize = 4_096;
 
 /// Dials at a time.
 const MOST_DIALS: usize = 256;
@@ -60,6 +76,16 @@ pub enum DialError {
         /// Its reason.
         why: String,
     },
+    /// The peer speaks another version.
+    #[error("{to} speaks version {theirs} of the protocol, this side version {ours}; update the older one")]
+    Version {
+        /// Who.
+        to: SocketAddr,
+        /// Ours.
+        ours: u8,
+        /// The peer's.
+        theirs: u8,
+    },
     /// Too many attempts are under way.
     #[error("{MOST_DIALS} connection attempts are under way; wait for one")]
     TooMany,
@@ -71,6 +97,7 @@ pub(super) struct Incoming {
     pub(super) from: SocketAddr,
     pub(super) info: Vec<u8>,
     key: (SocketAddr, u64),
+    at: Nanos,
 }
 
 /// Names an attempt.
@@ -78,17 +105,20 @@ pub(super) struct Incoming {
 pub(super) struct DialId(u64);
 
 enum DialState {
-    /// Looking for the payload size; the sizes that came back.
+    /// Looking for the payload size.
     Probing {
+        /// Largest that came back.
         best: Option<u32>,
-        answered_at: Option<Nanos>,
-        sent: u32,
+        /// Between rounds: once something came back, twice the time that this took.
+        interval: Nanos,
+        rounds_left: u32,
     },
+    /// The payload size is known.
+    Probed(u32),
     /// Saying HELLO.
     Hello {
         info: Vec<u8>,
         cookie: u64,
-        interval: Nanos,
     },
     Ended(Result<Vec<u8>, DialError>),
 }
@@ -114,8 +144,35 @@ pub(super) struct Handshake {
     dials: HashMap<u64, Dial>,
     next_dial: u64,
     incoming: VecDeque<Incoming>,
-    answers: HashMap<(SocketAddr, u64), (Nanos, Answer)>,
+    answers: HashMap<(SocketAddr, u64), Answer>,
+    /// When each answer came in, oldest first; those that wait for the user are in the same order.
+    ages: VecDeque<(Nanos, (SocketAddr, u64))>,
+    echo: Budget,
+    retry: Budget,
     now: Nanos,
+}
+
+/// Bytes that strangers may be sent: who claims to be somebody else would have us fill the other's link.
+struct Budget {
+    left: u64,
+    at: Nanos,
+}
+
+impl Budget {
+    fn new() -> Self {
+        Self { left: STRANGERS_BURST, at: Nanos::ZERO }
+    }
+
+    /// Takes `bytes` out, if they are there.
+    fn allows(&mut self, now: Nanos, bytes: u64) -> bool {
+        let more = now.since(self.at).mul_div(STRANGERS_RATE, 1_000_000_000).0;
+        if more > 0 {
+            (self.left, self.at) = (STRANGERS_BURST.min(self.left.saturating_add(more)), now);
+        }
+        let allowed = bytes <= self.left;
+        self.left -= if allowed { bytes } else { 0 };
+        allowed
+    }
 }
 
 impl Handshake {
@@ -126,6 +183,9 @@ impl Handshake {
             next_dial: 0,
             incoming: VecDeque::new(),
             answers: HashMap::new(),
+            ages: VecDeque::new(),
+            echo: Budget::new(),
+            retry: Budget::new(),
             now: Nanos::ZERO,
         }
     }
@@ -138,7 +198,7 @@ impl Handshake {
         // Hard to guess, so that nobody answers who did not see the HELLO.
         let id = self.secret.hash_one((self.next_dial, to));
         self.next_dial += 1;
-        let state = DialState::Probing { best: None, answered_at: None, sent: 0 };
+        let state = DialState::Probing { best: None, interval: INTERVAL, rounds_left: ROUNDS };
         self.dials.insert(id, Dial { to, state, started: None, next: Nanos::ZERO });
         Ok(DialId(id))
     }
@@ -147,7 +207,7 @@ impl Handshake {
     pub(super) fn payload(&self, id: DialId) -> Option<Result<u32, DialError>> {
         match &self.dials.get(&id.0)?.state {
             DialState::Ended(Err(e)) => Some(Err(e.clone())),
-            DialState::Probing { best: Some(best), answered_at: Some(_), sent: PROBES.. } => Some(Ok(*best)),
+            DialState::Probed(payload) => Some(Ok(*payload)),
             _ => None,
         }
     }
@@ -155,9 +215,9 @@ impl Handshake {
     /// Goes on with the attempt, with the info of the queue pair that was made for it.
     pub(super) fn hello(&mut self, id: DialId, info: Vec<u8>) {
         if let Some(d) = self.dials.get_mut(&id.0)
-            && matches!(d.state, DialState::Probing { .. })
+            && matches!(d.state, DialState::Probed(_))
         {
-            d.state = DialState::Hello { info, cookie: 0, interval: HELLO_INTERVAL };
+            d.state = DialState::Hello { info, cookie: 0 };
             d.next = Nanos::ZERO;
         }
     }
@@ -179,8 +239,10 @@ impl Handshake {
         self.dials.remove(&id.0);
     }
 
+    /// The next who wants to connect and has not given up meanwhile.
     pub(super) fn take_incoming(&mut self) -> Option<Incoming> {
-        self.incoming.pop_front()
+        let now = self.now;
+        std::iter::from_fn(|| self.incoming.pop_front()).find(|i| now.since(i.at) < CONNECT_DEADLINE)
     }
 
     /// Answers an incoming attempt, with our info or the reason for refusing.
@@ -190,7 +252,7 @@ impl Handshake {
         answer: Result<Vec<u8>, String>,
         replies: &mut Vec<Reply>,
     ) {
-        let Some((_, entry)) = self.answers.get_mut(&to.key) else { return };
+        let Some(entry) = self.answers.get_mut(&to.key) else { return };
         let (accepted, payload) = match answer {
             Ok(info) => (true, info),
             Err(why) => (false, why.into_bytes()),
@@ -203,49 +265,55 @@ impl Handshake {
 
     /// When `drive` has work.
     pub(super) fn wake_at(&self) -> Option<Nanos> {
-        let live = self.dials.values().filter(|d| !matches!(d.state, DialState::Ended(_)));
-        live.map(|d| d.next).min()
+        let at_work = |d: &&Dial| matches!(d.state, DialState::Probing { .. } | DialState::Hello { .. });
+        self.dials.values().filter(at_work).map(|d| d.next).min()
     }
 
     /// Sends what is due.
     pub(super) fn drive(&mut self, now: Nanos, replies: &mut Vec<Reply>) {
         self.now = now;
-        self.answers.retain(|_, (at, _)| now.since(*at) < MEMORY);
+        self.forget(now);
         for (&nonce, d) in &mut self.dials {
             let started = *d.started.get_or_insert(now);
-            if matches!(d.state, DialState::Ended(_)) || now < d.next {
+            if matches!(d.state, DialState::Ended(_) | DialState::Probed(_)) || now < d.next {
                 continue;
             }
             if now.since(started) >= CONNECT_DEADLINE {
                 d.state = DialState::Ended(Err(DialError::NoAnswer { to: d.to, waited: now.since(started) }));
                 continue;
             }
-            match &mut d.state {
-                DialState::Probing { best, answered_at, sent } => {
+            let interval = match &mut d.state {
+                DialState::Probing { best: Some(best), rounds_left: 0, .. } => {
+                    d.state = DialState::Probed(*best);
+                    continue;
+                }
+                DialState::Probing { best, interval, rounds_left } => {
+                    *rounds_left -= u32::from(best.is_some());
                     // The largest size first: small paths lose only probes.
-                    for size in PAYLOADS {
-                        if best.is_none_or(|b| size > b) {
-                            replies.push(probe(PacketType::Probe, d.to, nonce, size as usize));
-                        }
+                    for size in PAYLOADS.into_iter().filter(|&size| best.is_none_or(|b| size > b)) {
+                        replies.push(probe(PacketType::Probe, d.to, nonce, size as usize));
                     }
-                    *sent += 1;
-                    if *best == Some(PAYLOADS[0]) {
-                        *sent = PROBES;
-                    }
-                    // An answer tells the round trip; without one the deadline ends it.
-                    let wait =
-                        answered_at.map_or(HELLO_INTERVAL, |at| at.since(started).max(Nanos::from_millis(5)));
-                    if answered_at.is_none() {
-                        *sent = (*sent).min(PROBES - 1);
-                    }
-                    d.next = now + wait;
+                    *interval
                 }
-                DialState::Hello { info, cookie, interval } => {
+                DialState::Hello { info, cookie } => {
                     replies.push(hello(d.to, nonce, *cookie, info));
-                    d.next = now + *interval;
-                    *interval = (*interval + *interval).min(Nanos::from_secs(1));
+                    INTERVAL
                 }
-                DialState::Ended(_) => {}
+                DialState::Probed(_) | DialState::Ended(_) => continue,
+            };
+            d.next = (now + interval).min(started + CONNECT_DEADLINE);
+        }
+    }
+
+    /// Drops what was remembered long enough.
+    fn forget(&mut self, now: Nanos) {
+        while let Some(&(at, key)) = self.ages.front()
+            && now.since(at) >= MEMORY
+        {
+            self.ages.pop_front();
+            self.answers.remove(&key);
+            if self.incoming.front().is_some_and(|i| i.key == key) {
+                self.incoming.pop_front();
             }
         }
     }
@@ -265,42 +333,71 @@ impl Handshake {
             PacketType::Hello => self.on_hello(now, ch, from, payload, replies),
             PacketType::Probe => {
                 // The same bytes back: no longer than what came, and it measures the way back too.
-                let header = template(PacketType::ProbeAck, 0, h.token, 0);
-                replies.push(Reply::new(ch, from, &header, payload.to_vec()));
+                let bytes = (HEADER + payload.len()) as u64;
+                if self.echo.allows(now, bytes) {
+                    let header = template(PacketType::ProbeAck, 0, h.token, 0);
+                    replies.push(Reply::new(ch, from, &header, payload.to_vec()));
+                }
             }
             PacketType::ProbeAck => {
-                if let Some(Dial { state: DialState::Probing { best, answered_at, sent }, next, .. }) =
-                    self.dials.get_mut(&h.token)
-                    && PAYLOADS.contains(&(payload.len() as u32))
+                let size = payload.len() as u32;
+                if let Some(d) = self.dials.get_mut(&h.token).filter(|_| PAYLOADS.contains(&size))
+                    && let DialState::Probing { best, interval, .. } = &mut d.state
                 {
-                    *best = (*best).max(Some(payload.len() as u32));
-                    answered_at.get_or_insert(now);
-                    if *best == Some(PAYLOADS[0]) {
-                        (*sent, *next) = (PROBES, now);
+                    if best.is_none() {
+                        let took = now.since(d.started.unwrap_or(now)).max(Nanos::from_millis(5));
+                        *interval = took.mul_div(2, 1);
+                        d.next = d.next.min(now + took);
+                    }
+                    *best = (*best).max(Some(size));
+                    if size == PAYLOADS[0] {
+                        d.state = DialState::Probed(size);
                     }
                 }
             }
             PacketType::Retry => {
-                if let (Some(d), Some(given)) = (self.dials.get_mut(&h.token), payload.first_chunk()) {
-                    if let DialState::Hello { cookie, .. } = &mut d.state {
-                        *cookie = u64::from_be_bytes(*given);
-                        d.next = now;
-                    }
+                if let (Some(d), Some(given)) = (self.dials.get_mut(&h.token), payload.first_chunk())
+                    && let DialState::Hello { cookie, .. } = &mut d.state
+                {
+                    *cookie = u64::from_be_bytes(*given);
+                    d.next = now;
                 }
             }
             PacketType::Accept => {
                 if let (Some(d), Some((&kind, rest))) = (self.dials.get_mut(&h.token), payload.split_first())
+                    && matches!(d.state, DialState::Hello { .. })
                 {
-                    if matches!(d.state, DialState::Hello { .. }) {
-                        let why = || String::from_utf8_lossy(rest).into_owned();
-                        d.state = DialState::Ended(match kind {
-                            1 => Ok(rest.to_vec()),
-                            _ => Err(DialError::Refused { to: d.to, why: why() }),
-                        });
-                    }
+                    d.state = DialState::Ended(match kind {
+                        1 => Ok(rest.to_vec()),
+                        _ => Err(DialError::Refused {
+                            to: d.to,
+                            why: String::from_utf8_lossy(rest).into_owned(),
+                        }),
+                    });
                 }
             }
             _ => {}
+        }
+    }
+
+    /// A frame of another version came in. A whole PROBE or HELLO is answered with a RETRY of ours, which says what we speak; a
+    /// frame for an attempt of ours ends it. Both rest on what [`super::wire`] promises of every version.
+    pub(super) fn other_version(
+        &mut self,
+        ch: Channel,
+        from: SocketAddr,
+        frame: &[u8],
+        replies: &mut Vec<Reply>,
+    ) {
+        let Some((theirs, kind, token)) = wire::every_version(frame) else { return };
+        if let Some(d) = self.dials.get_mut(&token).filter(|d| d.to == from) {
+            if !matches!(d.state, DialState::Ended(_)) {
+                d.state = DialState::Ended(Err(DialError::Version { to: d.to, ours: wire::VERSION, theirs }));
+            }
+        } else if [PacketType::Hello as u8, PacketType::Probe as u8].contains(&kind)
+            && frame.len() >= SMALLEST
+        {
+            replies.push(Reply::new(ch, from, &template(PacketType::Retry, 0, token, 0), vec![0; 8]));
         }
     }
 
@@ -313,9 +410,12 @@ impl Handshake {
         replies: &mut Vec<Reply>,
     ) {
         let Some((nonce, cookie, info)) = read_hello(payload) else { return };
-        let bucket = now.0 / MEMORY.0;
+        let bucket = now.0 / COOKIE.0;
         let valid = [bucket, bucket.wrapping_sub(1)].iter().any(|&b| self.cookie(from, nonce, b) == cookie);
         if !valid {
+            if !self.retry.allows(now, (HEADER + 8) as u64) {
+                return;
+            }
             let header = template(PacketType::Retry, 0, nonce, 0);
             let cookie = self.cookie(from, nonce, bucket).to_be_bytes();
             replies.push(Reply::new(ch, from, &header, cookie.to_vec()));
@@ -323,13 +423,16 @@ impl Handshake {
         }
         let key = (from, nonce);
         match self.answers.get(&key) {
-            Some((_, Answer::Given { accepted, payload })) => replies.push(accept(key, *accepted, payload)),
-            Some((_, Answer::Pending)) => {}
-            None if self.answers.len() < MOST => {
-                self.answers.insert(key, (now, Answer::Pending));
-                self.incoming.push_back(Incoming { from, info: info.to_vec(), key });
+            Some(Answer::Given { accepted, payload }) => replies.push(accept(key, *accepted, payload)),
+            Some(Answer::Pending) => {}
+            None => {
+                self.forget(now);
+                if self.answers.len() < MOST {
+                    self.answers.insert(key, Answer::Pending);
+                    self.ages.push_back((now, key));
+                    self.incoming.push_back(Incoming { from, info: info.to_vec(), key, at: now });
+                }
             }
-            None => {}
         }
     }
 
@@ -361,7 +464,7 @@ fn hello(to: SocketAddr, nonce: u64, cookie: u64, info: &[u8]) -> Reply {
 
 /// Nonce, cookie and info of a HELLO that is padded as it must be.
 fn read_hello(payload: &[u8]) -> Option<(u64, u64, &[u8])> {
-    if payload.len() < HELLO - HEADER {
+    if payload.len() != HELLO - HEADER {
         return None;
     }
     let (nonce, rest) = payload.split_first_chunk::<8>()?;

@@ -1,7 +1,6 @@
 //! What carries frames for a software NIC: sockets, or anything else that takes and gives datagrams.
 
-use super::nic::{Nic, template};
-use super::wire::{HEADER, Header, PacketType};
+use super::wire::{HEADER, Header};
 use crate::types::{Channel, Nanos};
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
@@ -64,18 +63,10 @@ impl Reply {
         Self { ch, to, header: out, payload }
     }
 
-    /// The payload of a connection's frame, sent back.
-    pub(super) fn echo(
-        kind: PacketType,
-        ch: Channel,
-        to: SocketAddr,
-        of: &Header,
-        payload: &[u8],
-        nic: &Nic,
-    ) -> Self {
-        let (id, token) = nic.answer_names(of);
-        let header = Header { channel: of.channel, ..template(kind, id, token, 0) };
-        Self::new(ch, to, &header, payload.to_vec())
+    /// Channel, destination and bytes.
+    #[cfg(test)]
+    pub(super) fn frame(&self) -> (Channel, SocketAddr, Vec<u8>) {
+        (self.ch, self.to, [&self.header[..], &self.payload].concat())
     }
 
     /// Best effort: what finds no room is lost.

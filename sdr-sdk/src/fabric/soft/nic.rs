@@ -5,7 +5,8 @@
 
 use super::handshake::Handshake;
 use super::link::{Link, Reply};
-use super::wire::{HEADER, Header, PacketType, parse};
+use super::replay::Seen;
+use super::wire::{HEADER, Header, PacketType, WireError, parse};
 use crate::fabric::keys::{KeyTable, Placement};
 use crate::fabric::{CompletionRun, Event, EventSink, FabricError, MAX_CONTROL, QueueSpec, WriteRun};
 use crate::memory::RawSlice;
@@ -17,8 +18,17 @@ use std::net::SocketAddr;
 /// Most packets handed to the link at once.
 const MAX_SEGMENTS: usize = 64;
 
-/// Shortest time between two challenges to a new address of one channel.
+/// Challenges of one channel that are remembered. All of them may leave at once, but not sooner again than a time after.
+const CHALLENGES: usize = 8;
+
+/// That time: one in five milliseconds, whatever comes in.
+const CHALLENGES_LAST: Nanos = Nanos::from_millis(40);
+
+/// Shortest time between two challenges to the same address, as long as the first is remembered.
 const CHALLENGE_INTERVAL: Nanos = Nanos::from_millis(50);
+
+/// The nonce for an address is good for one to two of these.
+const NONCE_EPOCH: Nanos = Nanos::from_secs(8);
 
 /// What a NIC counted; packets of messages unless said otherwise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -27,10 +37,14 @@ pub struct SoftCounters {
     pub sent: u64,
     /// Came in for a connection, discarded ones included.
     pub received: u64,
-    /// Frames that failed version, type, length or checksum.
+    /// Frames that failed type, length or checksum.
     pub corrupt: u64,
+    /// Frames of another version, damaged ones perhaps.
+    pub other_version: u64,
     /// Frames with a wrong connection or token.
     pub forged: u64,
+    /// Control datagrams and challenges whose number came in before, or is too old to tell: dropped.
+    pub duplicate: u64,
     /// No key: payload discarded.
     pub null_key: u64,
     /// Did not fit the buffer or the queue pair's shape: dropped.
@@ -47,16 +61,38 @@ pub struct SoftCounters {
 struct Peer {
     id: u32,
     token: u64,
-    /// By channel.
-    address: Box<[SocketAddr]>,
+    /// Of channel 0.
+    address: SocketAddr,
+    /// By channel: where one has an address of its own, as far as it has shown one.
+    own: Box<[Option<SocketAddr>]>,
 }
 
-/// An address that has spoken with our token and has not answered a challenge yet.
-struct Challenge {
-    to: SocketAddr,
-    nonce: u64,
-    at: Nanos,
+impl Peer {
+    /// Where frames of a channel go.
+    fn at(&self, channel: Channel) -> Option<SocketAddr> {
+        self.own.get(usize::from(channel.0)).map(|own| own.unwrap_or(self.address))
+    }
+
+    /// Whether it was found at `at` on any channel.
+    fn is_at(&self, at: SocketAddr) -> bool {
+        self.address == at || self.own.contains(&Some(at))
+    }
+
+    /// A channel was found at `to`. Those that never showed an address are where channel 0 is.
+    fn moves(&mut self, channel: Channel, to: SocketAddr) {
+        match self.own.get_mut(usize::from(channel.0)) {
+            Some(_) if channel == Channel(0) => {
+                let old = std::mem::replace(&mut self.address, to);
+                self.own.iter_mut().filter(|own| **own == Some(old)).for_each(|own| *own = None);
+            }
+            Some(own) => *own = Some(to),
+            None => {}
+        }
+    }
 }
+
+/// Addresses that were challenged, and when.
+type Challenges = [Option<(SocketAddr, Nanos)>; CHALLENGES];
 
 struct Connection {
     id: u32,
@@ -64,17 +100,30 @@ struct Connection {
     spec: QueueSpec,
     keys: KeyTable,
     peer: Option<Peer>,
-    /// By channel.
-    challenges: Box<[Option<Challenge>]>,
-    /// Number of the next datagram.
-    number: u64,
+    /// By channel: who was challenged lately, and when. Only spares challenges: the nonces are computed.
+    challenged: Box<[Challenges]>,
+    /// By channel: numbers of the control datagrams and challenges that came in.
+    seen: Box<[Seen]>,
+    /// By channel: the number of the next datagram.
+    next: Box<[u64]>,
+}
+
+impl Connection {
+    /// Header of the next datagram on a channel, of a kind that has neither generation nor immediate.
+    fn header(&mut self, kind: PacketType, channel: Channel) -> Option<Header> {
+        let peer = self.peer.as_ref()?;
+        let next = self.next.get_mut(usize::from(channel.0))?;
+        let number = *next;
+        *next += 1;
+        Some(Header { channel, ..template(kind, peer.id, peer.token, number) })
+    }
 }
 
 /// Connections and counters of a NIC; its link is beside it, so that both can be borrowed.
 pub(super) struct Nic {
-    connections: HashMap<QueueSet, Connection>,
+    /// By queue set; none once closed, and a number is not given twice.
+    connections: Vec<Option<Box<Connection>>>,
     by_id: HashMap<u32, QueueSet>,
-    next_q: u32,
     next_region: u32,
     random: RandomState,
     drawn: u64,
@@ -91,9 +140,8 @@ impl Nic {
     pub(super) fn new(channels: u8) -> Self {
         let random = RandomState::new();
         Self {
-            connections: HashMap::new(),
+            connections: Vec::new(),
             by_id: HashMap::new(),
-            next_q: 0,
             next_region: 0,
             handshake: Handshake::new(RandomState::new()),
             random,
@@ -108,14 +156,13 @@ impl Nic {
     }
 
     /// A number that others cannot guess: the hash of a counter under the process's random keys.
-    pub(super) fn draw(&mut self) -> u64 {
+    fn draw(&mut self) -> u64 {
         self.drawn += 1;
         self.random.hash_one(self.drawn)
     }
 
     pub(super) fn open(&mut self, spec: &QueueSpec) -> (QueueSet, u32, u64) {
-        let q = QueueSet(self.next_q);
-        self.next_q += 1;
+        let q = QueueSet(self.connections.len() as u32);
         let id = loop {
             let id = self.draw() as u32;
             // Zero names no connection.
@@ -130,12 +177,17 @@ impl Nic {
             spec: *spec,
             keys: KeyTable::new(spec.slots),
             peer: None,
-            challenges: (0..spec.channels).map(|_| None).collect(),
-            number: 0,
+            challenged: vec![[None; CHALLENGES]; usize::from(spec.channels)].into(),
+            seen: (0..spec.channels).map(|_| Seen::new()).collect(),
+            next: vec![0; usize::from(spec.channels)].into(),
         };
         self.by_id.insert(id, q);
-        self.connections.insert(q, connection);
+        self.connections.push(Some(Box::new(connection)));
         (q, id, token)
+    }
+
+    fn get(&mut self, q: QueueSet) -> Option<&mut Connection> {
+        self.connections.get_mut(q.0 as usize)?.as_deref_mut()
     }
 
     pub(super) fn connect(
@@ -145,16 +197,14 @@ impl Nic {
         token: u64,
         address: SocketAddr,
     ) -> Result<(), FabricError> {
-        let Some(c) = self.connections.get_mut(&q) else {
-            return Err(FabricError::Peer("the queues are not open"));
-        };
-        let address = vec![address; usize::from(c.spec.channels)].into();
-        c.peer = Some(Peer { id, token, address });
+        let c = self.get(q).ok_or(FabricError::Peer("the queues are not open"))?;
+        let own = vec![None; usize::from(c.spec.channels)].into();
+        c.peer = Some(Peer { id, token, address, own });
         Ok(())
     }
 
     pub(super) fn close(&mut self, q: QueueSet) {
-        if let Some(c) = self.connections.remove(&q) {
+        if let Some(c) = self.connections.get_mut(q.0 as usize).and_then(Option::take) {
             self.by_id.remove(&c.id);
         }
         self.completions.iter_mut().for_each(|ch| ch.retain(|run| run.q != q));
@@ -171,14 +221,14 @@ impl Nic {
     /// As [`KeyTable::arm`].
     pub(super) unsafe fn arm(&mut self, q: QueueSet, at: SlotGen, dst: RawSlice) -> Result<(), FabricError> {
         let refused = |what| FabricError::Provider { operation: what, code: 22 };
-        let c = self.connections.get_mut(&q).ok_or(refused("arm on queues that are not open"))?;
+        let c = self.get(q).ok_or(refused("arm on queues that are not open"))?;
         // SAFETY: the caller promises what `KeyTable::arm` asks.
         let armed = unsafe { c.keys.arm(at, dst) };
         if armed { Ok(()) } else { Err(refused("arm of an armed slot, or of none")) }
     }
 
     pub(super) fn disarm(&mut self, q: QueueSet, at: SlotGen) {
-        if let Some(c) = self.connections.get_mut(&q) {
+        if let Some(c) = self.get(q) {
             c.keys.take(at);
             self.disarmed.push((q, at));
         }
@@ -187,9 +237,11 @@ impl Nic {
     pub(super) fn post(&mut self, link: &mut dyn Link, now: Nanos, ch: Channel, runs: &[WriteRun]) -> u64 {
         let mut taken = 0;
         for run in runs {
-            let Some(c) = self.connections.get_mut(&run.q) else { break };
-            let Some(peer) = &c.peer else { break };
-            let Some(&to) = peer.address.get(usize::from(ch.0)) else { break };
+            // Not by `get`: counters and scratch are used beside it.
+            let c = self.connections.get_mut(run.q.0 as usize).and_then(Option::as_deref_mut);
+            let Some(c) = c else { break };
+            let (Some(peer), Some(next)) = (&c.peer, c.next.get_mut(usize::from(ch.0))) else { break };
+            let Some(to) = peer.at(ch) else { break };
             let payload = c.spec.payload as usize;
             // SAFETY: the contract of `post`: the source is valid and unchanged until `Sent` is reported for it.
             let bytes = unsafe { std::slice::from_raw_parts(run.src.as_ptr(), run.src.len()) };
@@ -207,7 +259,7 @@ impl Nic {
                         flags: 0,
                         connection: peer.id,
                         token: peer.token,
-                        number: c.number + i as u64,
+                        number: *next + i as u64,
                         channel: ch,
                         generation: run.at.generation,
                         imm: c.spec.layout.encode(run.at.slot, offset, run.user),
@@ -221,7 +273,7 @@ impl Nic {
                     done += n as u32;
                     continue;
                 };
-                c.number += sent as u64;
+                *next += sent as u64;
                 self.counters.sent += sent as u64;
                 done += sent as u32;
                 if sent < n {
@@ -240,21 +292,17 @@ impl Nic {
     }
 
     pub(super) fn control(&mut self, link: &mut dyn Link, now: Nanos, q: QueueSet, msg: &[u8]) -> bool {
-        let Some(c) = self.connections.get_mut(&q) else { return false };
-        let Some(peer) = c.peer.as_ref().filter(|_| msg.len() <= MAX_CONTROL - HEADER) else { return false };
-        let header = frame(PacketType::Control, peer.id, peer.token, c.number, msg);
-        match link.send(now, Channel(0), peer.address[0], &[header], msg, msg.len()) {
-            Some(0) => false,
-            Some(_) => {
-                c.number += 1;
-                self.counters.control_sent += 1;
-                true
-            }
-            None => {
-                self.counters.refused += 1;
-                true
-            }
+        let Some(c) = self.get(q).filter(|_| msg.len() <= MAX_CONTROL) else { return false };
+        let Some(to) = c.peer.as_ref().map(|peer| peer.address) else { return false };
+        let Some(header) = c.header(PacketType::Control, Channel(0)) else { return false };
+        let mut out = [0; HEADER];
+        header.write(&mut out, msg);
+        match link.send(now, Channel(0), to, &[out], msg, msg.len()) {
+            Some(0) => return false,
+            Some(_) => self.counters.control_sent += 1,
+            None => self.counters.refused += 1,
         }
+        true
     }
 
     /// Tells what was found outside of arrivals.
@@ -281,127 +329,141 @@ impl Nic {
         bytes: &[u8],
         out: &mut dyn EventSink,
     ) {
-        let Ok((header, payload)) = parse(bytes) else {
-            self.counters.corrupt += 1;
-            return;
-        };
-        match header.kind {
-            PacketType::Hello
-            | PacketType::Probe
-            | PacketType::Retry
-            | PacketType::Accept
-            | PacketType::ProbeAck => {
-                self.handshake.receive(now, ch, from, &header, payload, &mut self.replies);
-            }
-            PacketType::PathChallenge => {
-                // Answered with the same bytes, to whoever knows the connection: no longer, no state.
-                if self.connection(&header).is_some() {
-                    self.replies.push(Reply::echo(
-                        PacketType::PathResponse,
-                        ch,
-                        from,
-                        &header,
-                        payload,
-                        self,
-                    ));
-                }
-            }
-            PacketType::PathResponse => self.on_response(&header, from, payload),
-            PacketType::Control => {
-                let Some(q) = self.connection(&header) else { return };
-                self.counters.control_received += 1;
-                self.learn(now, q, header.channel, ch, from);
-                out.event(Event::Control { q, bytes: payload });
-            }
-            PacketType::Data => self.place(now, ch, from, &header, payload),
-            PacketType::Confirm => {
-                if let Some(q) = self.connection(&header) {
-                    self.learn(now, q, header.channel, ch, from);
-                }
-            }
-        }
-    }
-
-    /// The open connection that a frame names with the right token.
-    fn connection(&mut self, h: &Header) -> Option<QueueSet> {
-        let q = self.by_id.get(&h.connection).copied();
-        let q = q.filter(|q| self.connections.get(q).is_some_and(|c| c.token == h.token && c.peer.is_some()));
-        self.counters.forged += u64::from(q.is_none());
-        q
-    }
-
-    fn place(&mut self, now: Nanos, ch: Channel, from: SocketAddr, h: &Header, payload: &[u8]) {
-        let Some(q) = self.connection(h) else { return };
-        self.learn(now, q, h.channel, ch, from);
-        let Some(c) = self.connections.get(&q) else { return };
-        let spec = &c.spec;
-        let (slot, offset) = spec.layout.decode(h.imm);
-        let shaped = h.channel.0 < spec.channels
-            && u32::from(slot.0) < spec.slots
-            && u32::from(h.generation.0) < spec.generations
-            && (1..=spec.payload as usize).contains(&payload.len());
-        if !shaped {
-            self.counters.out_of_range += 1;
-            return;
-        }
-        match c.keys.place(slot, h.generation, u64::from(offset.0) * u64::from(spec.payload), payload) {
-            Placement::Placed => {}
-            Placement::Null => self.counters.null_key += 1,
-            Placement::OutOfRange => {
-                self.counters.out_of_range += 1;
+        let (header, payload) = match parse(bytes) {
+            Ok(parsed) => parsed,
+            Err(WireError::Version(_)) => {
+                self.counters.other_version += 1;
+                self.handshake.other_version(ch, from, bytes, &mut self.replies);
                 return;
             }
-        }
-        self.counters.received += 1;
-        let layout = spec.layout;
-        let run = CompletionRun {
-            q,
-            generation: h.generation,
-            imm: h.imm,
-            packets: 1,
-            user: layout.user_fragment(h.imm),
+            Err(_) => {
+                self.counters.corrupt += 1;
+                return;
+            }
         };
-        let runs = &mut self.completions[usize::from(h.channel.0)];
-        if !runs.last_mut().is_some_and(|last| extend(layout, last, &run)) {
-            runs.push(run);
+        if matches!(
+            header.kind,
+            PacketType::Hello
+                | PacketType::Probe
+                | PacketType::Retry
+                | PacketType::Accept
+                | PacketType::ProbeAck
+        ) {
+            return self.handshake.receive(now, ch, from, &header, payload, &mut self.replies);
+        }
+        // The open connection that it names with the right token.
+        let q = self.by_id.get(&header.connection).copied();
+        let c = q.and_then(|q| self.connections.get_mut(q.0 as usize)?.as_deref_mut().map(|c| (q, c)));
+        let Some((q, c)) = c.filter(|(_, c)| c.token == header.token && c.peer.is_some()) else {
+            self.counters.forged += 1;
+            return;
+        };
+        let Some(seen) = c.seen.get_mut(usize::from(header.channel.0)) else {
+            self.counters.out_of_range += 1;
+            return;
+        };
+        // A report played again tells of losses that are repaired, a challenge has us answer again. A packet of a message is
+        // what it was, and a response is right or wrong.
+        let counts_once = matches!(header.kind, PacketType::Control | PacketType::PathChallenge);
+        let first = !counts_once || seen.first(header.number);
+        self.counters.duplicate += u64::from(!first);
+        let nonce = |epoch| nonce(&self.random, q, header.channel, from, epoch);
+        let epoch = now.0 / NONCE_EPOCH.0;
+        match header.kind {
+            PacketType::PathChallenge if first => {
+                // The same bytes back, no longer, and only to where the peer is known to be: an answer for somebody else is
+                // what he needs to be taken for us.
+                if c.peer.as_ref().is_some_and(|peer| peer.is_at(from))
+                    && let Some(answer) = c.header(PacketType::PathResponse, header.channel)
+                {
+                    self.replies.push(Reply::new(header.channel, from, &answer, payload.to_vec()));
+                }
+            }
+            PacketType::PathResponse => {
+                let right = nonce(epoch) == *payload || nonce(epoch.wrapping_sub(1)) == *payload;
+                if let Some(peer) = c.peer.as_mut().filter(|_| right) {
+                    peer.moves(header.channel, from);
+                }
+            }
+            PacketType::Data | PacketType::Control | PacketType::Confirm => {
+                // Also where somebody else's copy was faster: the peer may have moved.
+                if c.doubts(now, header.channel, from, payload.len())
+                    && let Some(challenge) = c.header(PacketType::PathChallenge, header.channel)
+                {
+                    self.replies.push(Reply::new(header.channel, from, &challenge, nonce(epoch).to_vec()));
+                }
+                if header.kind == PacketType::Data {
+                    place(c, q, &header, payload, &mut self.counters, &mut self.completions);
+                } else if header.kind == PacketType::Control && first {
+                    self.counters.control_received += 1;
+                    out.event(Event::Control { q, bytes: payload });
+                }
+            }
+            _ => {}
         }
     }
+}
 
-    /// A frame with the right token came from `from`: once that address answered a challenge, ours for the channel go there.
-    fn learn(&mut self, now: Nanos, q: QueueSet, channel: Channel, ch: Channel, from: SocketAddr) {
-        let nonce = self.draw();
-        let Some(c) = self.connections.get_mut(&q) else { return };
-        let Some(peer) = &c.peer else { return };
-        let i = usize::from(channel.0);
-        if peer.address.get(i).is_none_or(|a| *a == from) {
+impl Connection {
+    /// Whether `from`, where a frame with the right token and `len` bytes of payload came from, has to be challenged: once it
+    /// answered, ours for the channel go there. Whoever replays frames from elsewhere cannot keep a challenge from the peer,
+    /// because each address has its own nonce; and he is sent no more than he sent.
+    fn doubts(&mut self, now: Nanos, channel: Channel, from: SocketAddr, len: usize) -> bool {
+        let at = self.peer.as_ref().and_then(|peer| peer.at(channel));
+        if at.is_none_or(|at| at == from) || len < size_of::<u64>() {
+            return false;
+        }
+        let lately = &mut self.challenged[usize::from(channel.0)];
+        if lately.iter().flatten().any(|(to, at)| *to == from && now < *at + CHALLENGE_INTERVAL) {
+            return false;
+        }
+        let oldest = lately.iter_mut().min_by_key(|c| c.map(|(_, at)| at));
+        let Some(free) = oldest.filter(|c| c.is_none_or(|(_, at)| now >= at + CHALLENGES_LAST)) else {
+            return false;
+        };
+        *free = Some((from, now));
+        true
+    }
+}
+
+/// Places a packet that has a key and reports it.
+fn place(
+    c: &mut Connection,
+    q: QueueSet,
+    h: &Header,
+    payload: &[u8],
+    counters: &mut SoftCounters,
+    completions: &mut [Vec<CompletionRun>],
+) {
+    let spec = &c.spec;
+    let (slot, offset) = spec.layout.decode(h.imm);
+    let shaped = u32::from(slot.0) < spec.slots
+        && u32::from(h.generation.0) < spec.generations
+        && (1..=spec.payload as usize).contains(&payload.len());
+    if !shaped {
+        counters.out_of_range += 1;
+        return;
+    }
+    match c.keys.place(slot, h.generation, u64::from(offset.0) * u64::from(spec.payload), payload) {
+        Placement::Placed => {}
+        Placement::Null => counters.null_key += 1,
+        Placement::OutOfRange => {
+            counters.out_of_range += 1;
             return;
         }
-        let last = &mut c.challenges[i];
-        if last.as_ref().is_some_and(|l| now < l.at + CHALLENGE_INTERVAL) {
-            return;
-        }
-        *last = Some(Challenge { to: from, nonce, at: now });
-        let payload = nonce.to_be_bytes().to_vec();
-        let header = Header { channel, ..template(PacketType::PathChallenge, peer.id, peer.token, c.number) };
-        c.number += 1;
-        self.replies.push(Reply::new(ch, from, &header, payload));
     }
+    counters.received += 1;
+    let user = spec.layout.user_fragment(h.imm);
+    let run = CompletionRun { q, generation: h.generation, imm: h.imm, packets: 1, user };
+    let runs = &mut completions[usize::from(h.channel.0)];
+    if !runs.last_mut().is_some_and(|last| extend(spec.layout, last, &run)) {
+        runs.push(run);
+    }
+}
 
-    fn on_response(&mut self, h: &Header, from: SocketAddr, payload: &[u8]) {
-        let Some(c) = self.connection(h).and_then(|q| self.connections.get_mut(&q)) else { return };
-        let i = usize::from(h.channel.0);
-        let (Some(Some(challenge)), Some(peer)) = (c.challenges.get(i), &mut c.peer) else { return };
-        if challenge.to == from && payload == challenge.nonce.to_be_bytes() {
-            peer.address[i] = from;
-            c.challenges[i] = None;
-        }
-    }
-
-    /// What the peer of a connection has to be named by, for an answer that goes back on it.
-    pub(super) fn answer_names(&self, h: &Header) -> (u32, u64) {
-        let c = self.by_id.get(&h.connection).and_then(|q| self.connections.get(q));
-        c.and_then(|c| c.peer.as_ref()).map_or((0, 0), |p| (p.id, p.token))
-    }
+/// What an address has to send back to be believed.
+fn nonce(secret: &RandomState, q: QueueSet, channel: Channel, at: SocketAddr, epoch: u64) -> [u8; 8] {
+    secret.hash_one((q, channel, at, epoch)).to_be_bytes()
 }
 
 /// A header without queue and immediate.
@@ -416,12 +478,6 @@ pub(super) fn template(kind: PacketType, connection: u32, token: u64, number: u6
         generation: Generation(0),
         imm: 0,
     }
-}
-
-fn frame(kind: PacketType, connection: u32, token: u64, number: u64, payload: &[u8]) -> [u8; HEADER] {
-    let mut out = [0; HEADER];
-    template(kind, connection, token, number).write(&mut out, payload);
-    out
 }
 
 /// Joins a packet to the run before it when it is its next one.

@@ -12,6 +12,10 @@
 //! | 28..32 | immediate |
 //! | 32..36 | CRC-32C over everything else, header first |
 //!
+//! Every version, also those to come, keeps the version's place, the numbers of HELLO and PROBE, at least 1,188 bytes for both
+//! of them, and the token's place, which in a handshake has the number that the client drew: so each side can tell the other
+//! what it speaks.
+//!
 //! It knows neither connections nor keys. Invariant: nothing of a frame is handed out before version, type, length and
 //! checksum are verified, so a frame that a link damaged is a lost frame.
 
@@ -91,7 +95,7 @@ pub struct Header {
     pub connection: u32,
     /// Random number that both ends of the connection know.
     pub token: u64,
-    /// Counts up by one with each datagram of a direction; a repair has a new one.
+    /// Counts up by one with each datagram of a direction and channel; a repair has a new one. Not used in handshakes.
     pub number: u64,
     /// Channel of the queue.
     pub channel: Channel,
@@ -192,6 +196,12 @@ pub fn parse(frame: &[u8]) -> Result<(Header, &[u8]), WireError> {
         imm: u32::from_be_bytes(field(head, 28)),
     };
     Ok((header, payload))
+}
+
+/// Version, packet type and token of a frame of any version.
+pub(super) fn every_version(frame: &[u8]) -> Option<(u8, u8, u64)> {
+    let head = frame.first_chunk::<HEADER>()?;
+    Some((head[0] >> 4, head[0] & 0xf, u64::from_be_bytes(field(head, 8))))
 }
 
 fn field<const N: usize>(head: &[u8; HEADER], at: usize) -> [u8; N] {

@@ -80,9 +80,8 @@ fn gaps_are_found_and_filled() {
     assert!(s.missing.eq(std::iter::once(22..30)));
 
     view.fill(0..40);
-    assert_eq!(a.recheck(&view, 1), 13, "the first chunk only");
-    assert_eq!(a.base(), 16);
-    assert_eq!(a.recheck(&view, u32::MAX), 12);
+    assert_eq!(a.recheck(&view, 1), 25, "what arrived costs no budget");
+    assert_eq!(a.base(), 31);
     a.update(&view, 40);
     assert!(a.is_whole());
 }
@@ -131,12 +130,27 @@ fn a_budget_goes_around() {
     view.fill([63]);
     let mut a = Arrived::new(64);
     a.update(&view, 64);
-    view.fill(0..60);
-    let arrived: Vec<_> = (0..5).map(|_| a.recheck(&view, 1)).collect();
-    assert_eq!(arrived, [16, 16, 16, 12, 0]);
-    view.fill(60..64);
-    assert_eq!(a.recheck(&view, 1), 3);
+    view.fill(20..30);
+    let arrived: Vec<_> = (0..4).map(|_| a.recheck(&view, 1)).collect();
+    assert_eq!(arrived, [0, 10, 0, 0], "one chunk in vain a call, each in its turn");
+    view.fill(0..64);
+    assert_eq!(a.recheck(&view, 1), 53, "all that arrived, whatever the budget");
     assert!(a.is_whole());
+}
+
+#[test]
+fn repairs_in_order_are_found_where_the_last_were() {
+    let mut view = Naive::new(16_000, 16);
+    view.fill([15_999]);
+    let mut a = Arrived::new(16_000);
+    a.update(&view, 16_000);
+    // Far from the turn of the others, which takes 125 calls.
+    view.fill(8_000..8_016);
+    while a.recheck(&view, 8) == 0 {}
+    for c in 501..900 {
+        view.fill(c * 16..c * 16 + 16);
+        assert_eq!(a.recheck(&view, 8), 16, "chunk {c}");
+    }
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use super::super::{Arrived, Conditions, Outcome, PacketView, SchemeReceiver, SchemeSender};
 use super::{Receiver, SelectiveRepeat, Sender};
 use crate::bitmap::Shape;
+use crate::reliability::ChannelView;
 use crate::types::{ChunkIndex, Nanos};
 use std::collections::VecDeque;
 
@@ -65,7 +66,7 @@ impl PacketView for Words {
 /// Time from the first packet's start to the acknowledgement, in seconds.
 fn complete(m: u32, p: f64, c: &Conditions, random: &mut Random) -> f64 {
     let one_way = Nanos(c.rtt.0 / 2);
-    let mut sender = Sender::new(SelectiveRepeat::default(), m);
+    let mut sender = Sender::new(SelectiveRepeat::default(), &super::tests::spec(m));
     let mut receiver = Receiver::default();
     let mut view = Words { packets: m, words: vec![0; m.div_ceil(64) as usize] };
     let mut arrived = Arrived::new(m);
@@ -122,7 +123,7 @@ fn complete(m: u32, p: f64, c: &Conditions, random: &mut Random) -> f64 {
 fn means(m: u32, p: f64, samples: u32) -> (f64, f64, f64) {
     // Packets of 4 KiB at 400 Gbit/s over 3,750 km.
     let rtt = Nanos::from_millis(25);
-    let c = Conditions { rtt, min_rtt: rtt, packet_time_ps: 81_920 };
+    let c = Conditions { rtt, min_rtt: rtt, packet_time_ps: 81_920, channels: ChannelView::new(1) };
     let mut random = Random(m as u64);
     let mean = (0..samples).map(|_| complete(m, p, &c, &mut random)).sum::<f64>() / samples as f64;
 

@@ -1,8 +1,9 @@
 use super::super::{Arrived, Conditions, Outcome, PacketView, SchemeReceiver, SchemeSender, SendRun, Status};
 use super::monte_carlo::Random;
-use super::{MIN_RTO, Receiver, SelectiveRepeat, Sender};
+use super::{MIN_RTO, MessageSpec, Receiver, SelectiveRepeat, Sender};
 use crate::bitmap::Shape;
-use crate::types::{ChunkIndex, Nanos};
+use crate::reliability::ChannelView;
+use crate::types::{Channel, ChunkIndex, Nanos, Seq};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -10,21 +11,30 @@ use std::ops::Range;
 const MS: u64 = 1_000_000;
 const US: u64 = 1_000;
 /// A packet a microsecond over 10 ms, so that the timeout is 30 ms.
-const PATH: Conditions =
-    Conditions { rtt: Nanos(10 * MS), min_rtt: Nanos(10 * MS), packet_time_ps: 1_000_000 };
+const PATH: Conditions = Conditions {
+    rtt: Nanos(10 * MS),
+    min_rtt: Nanos(10 * MS),
+    packet_time_ps: 1_000_000,
+    channels: ChannelView::new(1),
+};
 const RTO: u64 = 30 * MS;
 
 fn fresh(first: u32, packets: u32) -> Option<SendRun> {
-    Some(SendRun { first, packets, repair: false })
+    Some(SendRun { first, packets, channel: Channel(0), repair: false })
 }
 
 fn repair(first: u32, packets: u32) -> Option<SendRun> {
-    Some(SendRun { first, packets, repair: true })
+    Some(SendRun { first, packets, channel: Channel(0), repair: true })
+}
+
+/// A message on one channel.
+pub(super) fn spec(packets: u32) -> MessageSpec {
+    MessageSpec { seq: Seq(0), bytes: packets.into(), packets, payload: 1, channels: 1, per_chunk: 16 }
 }
 
 /// A sender that has sent all of its `n` packets from time 0 on.
 fn sent(n: u32) -> Sender {
-    let mut s = Sender::new(SelectiveRepeat::default(), n);
+    let mut s = Sender::new(SelectiveRepeat::default(), &spec(n));
     assert_eq!(s.wake_at(&PATH), Some(Nanos::ZERO), "at once");
     assert_eq!(s.next(Nanos::ZERO, u32::MAX, &PATH), fresh(0, n));
     s
@@ -43,7 +53,7 @@ fn at(s: &mut Sender, at: u64) -> Option<SendRun> {
 
 #[test]
 fn an_empty_message_sends_nothing() {
-    let mut s = Sender::new(SelectiveRepeat::default(), 0);
+    let mut s = Sender::new(SelectiveRepeat::default(), &spec(0));
     assert_eq!(s.wake_at(&PATH), None);
     assert_eq!(s.next(Nanos::ZERO, 10, &PATH), None);
     let whole = Receiver::default().on_progress(Nanos::ZERO, &Arrived::new(0));
@@ -81,13 +91,13 @@ fn a_lost_tail_is_sent_again() {
 fn everything_lost_is_one_run_a_round() {
     let n = 1 << 22;
     let fast = Conditions { packet_time_ps: 5_000, ..PATH };
-    let mut s = Sender::new(SelectiveRepeat::default(), n);
+    let mut s = Sender::new(SelectiveRepeat::default(), &spec(n));
     assert_eq!(s.next(Nanos::ZERO, u32::MAX, &fast), fresh(0, n));
     for round in 1..4 {
         assert_eq!(s.wake_at(&fast), Some(Nanos(round * RTO)));
         assert_eq!(s.next(Nanos(round * RTO), u32::MAX, &fast), repair(0, n));
     }
-    assert_eq!(s.flights.len(), 1);
+    assert_eq!(s.ledger.records(), 1);
 }
 
 #[test]
@@ -118,7 +128,7 @@ fn partial_reports_add_up() {
 
 #[test]
 fn repairs_go_before_first_transmissions_within_the_budget() {
-    let mut s = Sender::new(SelectiveRepeat::default(), 100);
+    let mut s = Sender::new(SelectiveRepeat::default(), &spec(100));
     assert_eq!(s.next(Nanos::ZERO, 0, &PATH), None);
     assert_eq!(s.next(Nanos::ZERO, 10, &PATH), fresh(0, 10));
     assert_eq!(s.next(Nanos(RTO), 4, &PATH), repair(0, 4));
@@ -129,7 +139,7 @@ fn repairs_go_before_first_transmissions_within_the_budget() {
 
 #[test]
 fn runs_handed_out_at_one_instant_leave_one_after_the_other() {
-    let mut s = Sender::new(SelectiveRepeat::default(), 20);
+    let mut s = Sender::new(SelectiveRepeat::default(), &spec(20));
     assert_eq!(s.next(Nanos::ZERO, 10, &PATH), fresh(0, 10));
     assert_eq!(s.next(Nanos::ZERO, 10, &PATH), fresh(10, 10));
     tell(&mut s, 15, 0..0, &[]);
@@ -170,7 +180,7 @@ fn the_timeout_follows_the_rtt_and_has_a_floor() {
 
 #[test]
 fn false_reports_change_nothing() {
-    let mut s = Sender::new(SelectiveRepeat::default(), 20);
+    let mut s = Sender::new(SelectiveRepeat::default(), &spec(20));
     assert_eq!(s.next(Nanos::ZERO, 10, &PATH), fresh(0, 10));
     tell(&mut s, 0, 10..u32::MAX, &[]);
     #[expect(clippy::reversed_empty_ranges, reason = "a peer can say anything")]
@@ -187,24 +197,24 @@ fn long_messages_keep_few_runs() {
     // 8 GiB handed out 64 packets at a time, by a clock of whole nanoseconds.
     let c = Conditions { packet_time_ps: 81_920, ..PATH };
     let packets = 1 << 21;
-    let mut s = Sender::new(SelectiveRepeat::default(), packets);
+    let mut s = Sender::new(SelectiveRepeat::default(), &spec(packets));
     for i in 0..packets as u64 / 64 {
         let now = Nanos((i * 64 * 81_920).div_ceil(1_000));
         tell(&mut s, (i as u32 * 64).saturating_sub(1 << 17), 0..0, &[]);
         assert_eq!(s.next(now, 64, &c), fresh(i as u32 * 64, 64));
-        assert!(s.flights.len() <= 2);
+        assert!(s.ledger.records() <= 2);
     }
 }
 
 #[test]
 fn a_driver_that_is_a_little_late_is_never_early_with_repairs() {
     // 1 us late with each run of 10: runs merge until the slack is spent.
-    let mut s = Sender::new(SelectiveRepeat::default(), 1_000);
+    let mut s = Sender::new(SelectiveRepeat::default(), &spec(1_000));
     let left = |p: u32| p as u64 * US + (p / 10) as u64 * US;
     for i in 0..100 {
         s.next(Nanos(left(i * 10)), 10, &PATH);
     }
-    assert!((8..12).contains(&s.flights.len()), "{}", s.flights.len());
+    assert!((8..12).contains(&s.ledger.records()), "{}", s.ledger.records());
     let mut now = s.wake_at(&PATH).unwrap();
     while now.0 < 2 * RTO - US {
         if let Some(r) = s.next(now, 1, &PATH) {
@@ -256,7 +266,7 @@ enum Arrival {
 /// Both ends over a path that loses, repeats and reorders, until the sender knows that all arrived.
 fn transfer(total: u32, loss: f64, per_chunk: u8, seed: u64) -> Result<(), TestCaseError> {
     let mut random = Random(seed);
-    let mut sender = Sender::new(SelectiveRepeat::new(random.below(3_000) as u32), total);
+    let mut sender = Sender::new(SelectiveRepeat::new(random.below(3_000) as u32), &spec(total));
     let mut receiver = Receiver::default();
     let mut view = Here(vec![false; total as usize], per_chunk);
     let mut arrived = Arrived::new(total);
@@ -266,7 +276,7 @@ fn transfer(total: u32, loss: f64, per_chunk: u8, seed: u64) -> Result<(), TestC
     // By packet: when it left last in picoseconds, whether a report said that it arrived.
     let (mut left, mut reported) = (vec![None; total as usize], vec![false; total as usize]);
     let (mut idle_at, mut report_at, mut events) = (0, 5 * MS, 0);
-    while sender.fresh < total || sender.unacknowledged() > 0 {
+    while !sender.fresh.is_done() || sender.unacknowledged() > 0 {
         events += 1;
         prop_assert!(events < 1_000_000, "does not end");
         let wake = sender.wake_at(&c).unwrap_or(Nanos::MAX).0;
@@ -284,7 +294,7 @@ fn transfer(total: u32, loss: f64, per_chunk: u8, seed: u64) -> Result<(), TestC
                         reported[p as usize] |= !missing.iter().any(|m| m.contains(&p));
                     }
                     sender.on_status(Nanos(now), &Status::listed(base, window, &missing), &c);
-                    let open = reported[..sender.fresh as usize].iter().filter(|r| !**r).count();
+                    let open = reported[..sender.fresh.next as usize].iter().filter(|r| !**r).count();
                     prop_assert_eq!(sender.unacknowledged() as usize, open);
                 }
             }

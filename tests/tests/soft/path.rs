@@ -1,0 +1,116 @@
+//! Sizes that stop passing, channels that are late or dead, damage.
+
+use netem::sim::{Direction, Verdict};
+use sdr_sdk::connection::TransferError;
+use sdr_sdk::fabric::soft::wire::{PacketType, parse};
+use sdr_sdk::types::{Channel, Nanos};
+use sdr_tests::bed::{PACKET, RTT};
+use sdr_tests::soft::{SoftBed, connection};
+
+const MS: Nanos = Nanos::from_millis(1);
+const LEN: usize = 400 * PACKET + 77;
+
+#[test]
+fn all_that_a_path_does() {
+    for path in [
+        "rtt=25ms,rate=100Mbit,seed=1",
+        "rtt=25ms,rate=100Mbit,loss=1e-2,reorder=0.01,dup=1e-3,corrupt=1e-4,jitter=1ms,seed=2",
+        "rtt=25ms,rate=100Mbit,loss=1e-2,burst=16,seed=3",
+        "rtt=25ms,rate=100Mbit,dup=0.99,seed=4",
+        "rtt=25ms,rate=100Mbit,corrupt=0.05,seed=5",
+        "rtt=25ms,rate=100Mbit,loss=0.5,seed=6",
+        "rtt=25ms,rate=60Mbit,queue=200KiB,seed=7",
+        "rtt=1ms,seed=8",
+    ] {
+        let mut s = SoftBed::new(path, PACKET, &connection());
+        s.bed.exchange(6, LEN);
+        let took = s.bed.complete(RTT.mul_div(200, 1));
+        println!("{path}: {:.1} RTT, {:?}", took.0 as f64 / RTT.0 as f64, s.endpoints[1].counters());
+    }
+}
+
+/// Full packets no longer pass, control does: the message ends with a reason, and the connection lives.
+#[test]
+fn a_path_that_narrows_ends_messages_typed() {
+    let deadline = Nanos::from_secs(2);
+    let mut c = connection().progress_deadline(deadline);
+    c.rate = Some(80_000_000);
+    let mut s = SoftBed::new("rtt=25ms,rate=100Mbit,seed=1", 4096, &c);
+    s.bed.one_way(0, 1, 1 << 20);
+    s.bed.pass(MS.mul_div(60, 1));
+    s.net().set_mtu(Direction::A_TO_B, Some(1280));
+    let took = s.bed.finish(deadline + Nanos::from_secs(2));
+    println!("{took}: {}", s.bed.send_error(0, 0));
+    println!("{}", s.bed.recv_error(1, 0));
+    assert!(matches!(s.bed.send_error(0, 0), TransferError::Stalled { .. }), "{}", s.bed.send_error(0, 0));
+    assert!(s.net().counters(Direction::A_TO_B).too_long > 0);
+    // Where the path is as it was, so is the connection.
+    s.net().set_mtu(Direction::A_TO_B, None);
+    s.bed.recv(1, 1 << 20);
+    let n = s.bed.send(0, 1 << 20);
+    s.bed.finish(Nanos::from_secs(2));
+    assert!(matches!(&s.bed.sends[0][n].result, Some(Ok(_))), "{:?}", s.bed.sends[0][n].result);
+}
+
+fn channel_of(bytes: &[u8], kind: PacketType) -> Option<Channel> {
+    parse(bytes).ok().filter(|(h, _)| h.kind == kind).map(|(h, _)| h.channel)
+}
+
+#[test]
+fn a_channel_that_is_ten_milliseconds_late() {
+    for late in 0..4 {
+        let mut s = SoftBed::usual();
+        s.net().tap(Direction::A_TO_B, move |f| {
+            let hit = channel_of(f.bytes, PacketType::Data) == Some(Channel(late));
+            if hit { Verdict::Delay(MS.mul_div(10, 1)) } else { Verdict::Pass }
+        });
+        s.bed.one_way(0, 6, LEN);
+        let took = s.bed.complete(RTT.mul_div(20, 1));
+        println!("channel {late} late: {:.1} RTT", took.0 as f64 / RTT.0 as f64);
+    }
+}
+
+#[test]
+fn a_channel_that_is_dead_and_heals() {
+    for dead in 0..4 {
+        let mut s = SoftBed::usual();
+        s.net().tap(Direction::A_TO_B, move |f| {
+            let hit =
+                f.now < Nanos::from_secs(2) && channel_of(f.bytes, PacketType::Data) == Some(Channel(dead));
+            if hit { Verdict::Drop } else { Verdict::Pass }
+        });
+        s.bed.one_way(0, 6, LEN);
+        let took = s.bed.complete(RTT.mul_div(40, 1));
+        s.bed.pass(Nanos::from_secs(2));
+        s.bed.one_way(0, 6, LEN);
+        let healed = s.bed.complete(RTT.mul_div(16, 1));
+        println!(
+            "channel {dead} dead: {:.1} RTT, healed: {:.1}",
+            took.0 as f64 / RTT.0 as f64,
+            healed.0 as f64 / RTT.0 as f64
+        );
+    }
+}
+
+/// The link takes nothing for a while, as a socket without room: everything goes on when it does again.
+#[test]
+fn a_link_without_room_holds_back_and_goes_on() {
+    use netem::{MemoryConfig, Pair, QpPair};
+    use sdr_sdk::context::{ContextConfig, QpConfig};
+    use sdr_tests::bed::Bed;
+    for path in [None, Some("rtt=10ms,rate=50Mbit")] {
+        let path = path.map(|p| p.parse().unwrap());
+        let config = MemoryConfig { path, buffer: 8_000, ..MemoryConfig::default() };
+        let qp = QpConfig::default().payload(PACKET as u32);
+        let (qps, halves, endpoints) = QpPair::memory(&config, ContextConfig::default(), &qp).unwrap();
+        // No pace: as fast as the link takes it.
+        let mut c = connection();
+        c.rate = None;
+        let mut bed = Bed::over(Pair::over(qps, halves, &c));
+        bed.exchange(4, LEN);
+        let took = bed.complete(Nanos::from_secs(2));
+        let held = bed.pair.qps.net.counters(Direction::A_TO_B).held_back;
+        println!("{took}, held back {held} times, {:?}", endpoints[0].counters());
+        assert!(held > 10);
+    }
+}
