@@ -259,6 +259,7 @@ impl Receiving {
 
     /// Looks at the bitmaps of messages that may have moved, and ends those that are whole or given up.
     fn follow(&mut self, now: Nanos, closed: Seq) {
+        let patience = self.patience();
         self.marks.clear();
         self.marks.extend((0..self.channels).filter_map(|ch| self.qp.progress(Channel(ch)).map(|p| p.any)));
         // Messages are injected oldest first: what an older one does is progress of all behind it.
@@ -276,7 +277,7 @@ impl Receiving {
                 // An honest sender closes only after our DONE, unless it gives up.
                 self.end(now, i, None, Err(TransferError::CancelledBySender { seq }));
             } else if let Some(a) = &m.message
-                && now.since(progress_at) >= self.progress_deadline
+                && now.since(progress_at) >= patience
             {
                 let e = TransferError::Stalled {
                     operation: "recv",
@@ -292,6 +293,11 @@ impl Receiving {
                 i += 1;
             }
         }
+    }
+
+    /// A round trip longer than the sender's, who learns of progress later and has more to say about the lack of it.
+    fn patience(&self) -> Nanos {
+        self.progress_deadline + self.qp.rtt()
     }
 
     /// Fixes the outcome of a posted receive; `tell` is repeated to the peer until it closed the message.
@@ -389,7 +395,7 @@ impl Receiving {
             .filter_map(|m| m.message.as_ref())
             .flat_map(|a| [a.pacer.wake_at(), a.scheme.wake_at()]);
         let oldest = self.posted.iter().find_map(|m| m.message.as_ref());
-        let stalled = oldest.map(|a| a.progress_at + self.progress_deadline);
+        let stalled = oldest.map(|a| a.progress_at + self.patience());
         let done = self.done.iter().filter_map(|(.., r)| r.wake_at());
         posted.flatten().chain(stalled).chain(done).min()
     }

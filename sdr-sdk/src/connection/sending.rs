@@ -20,6 +20,10 @@ use std::task::Waker;
 /// Runs that may wait at the queue pair before injection pauses.
 const QUEUED_RUNS: usize = 32;
 
+/// Without a pace, bytes sent for the first time that no report has covered yet: half of what a socket buffer holds by
+/// default. A long path needs a rate to be filled.
+const UNSEEN: u64 = 4 << 20;
+
 /// A message that has its number.
 struct Outgoing {
     seq: Seq,
@@ -32,6 +36,8 @@ struct Outgoing {
     cell: Arc<Cell<SendResult>>,
     packets: u64,
     repairs: u64,
+    /// One past the furthest packet sent.
+    frontier: u32,
     /// Best that any report said: packets before it arrived, and how far the peer has looked.
     reported: (u32, u32),
     progress_at: Nanos,
@@ -140,9 +146,11 @@ impl Sending {
             rtt: path.rtt,
             min_rtt: path.min_rtt,
             packet_time_ps: self.pacer.packet_ps(),
+            room: 0,
             channels: self.channels.view(),
         };
         self.take_frames(now, &c, stats, wakers);
+        c.room = self.room();
         self.start(now, wakers);
         self.expire(now, &c, wakers);
         self.announce(now, &c, stats);
@@ -304,6 +312,7 @@ impl Sending {
             cell: request.cell,
             packets: 0,
             repairs: 0,
+            frontier: 0,
             reported: (0, 0),
             progress_at: now,
         })
@@ -405,6 +414,10 @@ impl Sending {
             budget = budget.saturating_sub(run.packets);
             self.pacer.sent(now, run.packets);
             self.channels.sent(now, run.channel, c.rtt);
+            if !run.repair {
+                m.frontier = m.frontier.max(run.first + run.packets);
+                c.room = c.room.saturating_sub(run.packets);
+            }
             m.packets += run.packets as u64;
             stats.sent += run.packets as u64;
             if run.repair {
@@ -412,6 +425,17 @@ impl Sending {
                 stats.repairs += run.packets as u64;
             }
         }
+    }
+
+    /// Packets that may leave for the first time.
+    fn room(&self) -> u32 {
+        if self.pacer.packet_ps() > 0 {
+            return u32::MAX;
+        }
+        let unseen: u64 =
+            self.active.iter().map(|m| u64::from(m.frontier.saturating_sub(m.reported.1))).sum();
+        let most = (UNSEEN / u64::from(self.payload)).max(64);
+        most.saturating_sub(unseen) as u32
     }
 
     /// Whether a scheme wants to send.

@@ -59,6 +59,8 @@ pub struct Conditions {
     pub min_rtt: Nanos,
     /// Pace: picoseconds from one full packet to the next. Zero: as fast as the fabric takes them.
     pub packet_time_ps: u64,
+    /// Packets that may leave for the first time now: without a pace, what is on its way is bounded. Repairs are free.
+    pub room: u32,
     /// Which channels deliver.
     pub channels: ChannelView,
 }
@@ -142,12 +144,17 @@ impl Fresh {
         self.next == self.total
     }
 
+    /// Whether something can be sent for the first time now.
+    pub fn ready(&self, c: &Conditions) -> bool {
+        !self.is_done() && c.room > 0
+    }
+
     /// The next run, on the home of its chunk.
     pub fn next(&mut self, budget: u32, c: &Conditions) -> Option<SendRun> {
         let first = self.next;
         let chunk = self.per_chunk.map_or(0, |n| first / n);
         let end = self.per_chunk.map_or(self.total, |n| (chunk + 1).saturating_mul(n).min(self.total));
-        self.on(c.channels.home(chunk), budget.min(end - first))
+        self.on(c.channels.home(chunk), budget.min(end - first).min(c.room))
     }
 
     /// The next `packets`, or as many as there are, on a channel of the caller's choice.

@@ -94,7 +94,7 @@ impl SchemeSender for Sender {
 
     /// With nothing left to send for the first time: exactly when the oldest unreported packet expires.
     fn wake_at(&self, c: &Conditions) -> Option<Nanos> {
-        if !self.fresh.is_done() {
+        if self.fresh.ready(c) {
             return Some(Nanos::ZERO);
         }
         Some(self.ledger.oldest()? + self.config.rto(c.rtt))

@@ -133,7 +133,7 @@ impl SchemeSender for Sender {
         if let Some((first, packets, channel)) = repair {
             return Some(SendRun { first, packets, channel, repair: true });
         }
-        let run = match c.channels.probe.filter(|_| self.tried.is_none()) {
+        let run = match c.channels.probe.filter(|_| self.tried.is_none() && c.room > 0) {
             Some(channel) => {
                 let run = self.fresh.on(channel, 1)?;
                 let until = now + c.min_rtt.mul_div(1, 4);
@@ -147,7 +147,7 @@ impl SchemeSender for Sender {
     }
 
     fn wake_at(&self, c: &Conditions) -> Option<Nanos> {
-        if !self.fresh.is_done() || self.ledger.presumed_lost() > 0 {
+        if self.fresh.ready(c) || self.ledger.presumed_lost() > 0 {
             return Some(Nanos::ZERO);
         }
         let tried = self.tried.map(|t| t.until);

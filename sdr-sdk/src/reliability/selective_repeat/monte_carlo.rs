@@ -123,7 +123,13 @@ fn complete(m: u32, p: f64, c: &Conditions, random: &mut Random) -> f64 {
 fn means(m: u32, p: f64, samples: u32) -> (f64, f64, f64) {
     // Packets of 4 KiB at 400 Gbit/s over 3,750 km.
     let rtt = Nanos::from_millis(25);
-    let c = Conditions { rtt, min_rtt: rtt, packet_time_ps: 81_920, channels: ChannelView::new(1) };
+    let c = Conditions {
+        rtt,
+        min_rtt: rtt,
+        packet_time_ps: 81_920,
+        room: u32::MAX,
+        channels: ChannelView::new(1),
+    };
     let mut random = Random(m as u64);
     let mean = (0..samples).map(|_| complete(m, p, &c, &mut random)).sum::<f64>() / samples as f64;
 
