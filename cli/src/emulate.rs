@@ -118,7 +118,12 @@ fn line(now: Nanos, before: &RelayStats, after: &RelayStats) -> String {
     };
     let there = way("to server", &before.forward, &after.forward);
     let back = way("to clients", &before.reverse, &after.reverse);
-    format!("{:.0} s: {there}; {back}; {} clients", now.as_secs_f64(), after.flows)
+    let refused = if after.refused > 0 {
+        format!(", {} datagrams of others refused", after.refused)
+    } else {
+        String::new()
+    };
+    format!("{:.0} s: {there}; {back}; {} clients{refused}", now.as_secs_f64(), after.flows)
 }
 
 type Count = fn(&Way) -> u64;
@@ -130,6 +135,9 @@ fn table(d: &Document) -> String {
     table.fact("Link", &d.link);
     table.fact("Time", format!("{:.2} s", d.elapsed_s));
     table.fact("Clients", d.clients);
+    if d.refused > 0 {
+        table.fact("Refused", format!("{} datagrams of more clients than the relay has room for", d.refused));
+    }
     let column =
         |name: &str, f: &dyn Fn(&Way) -> String| (name.to_owned(), vec![f(&d.to_server), f(&d.to_clients)]);
     let mbits = |w: &Way| format!("{:.3}", w.bytes_out as f64 * 8.0 / d.elapsed_s / 1e6);

@@ -6,7 +6,7 @@ use crate::{Answer, CommandError, output, schemes, stop};
 use indicatif::{ProgressBar, ProgressStyle};
 use netem::spec::{PathLength, PathSpec};
 use netem::trial::{PacketCounts, Sample, Trial, TrialError};
-use netem::units::{BitRate, ByteSize, Probability};
+use netem::units::{self, BitRate, ByteSize, Probability};
 use sdr_sdk::imm::ImmLayout;
 use sdr_sdk::reliability::{Scheme, SelectiveRepeat};
 use sdr_sdk::types::Nanos;
@@ -111,6 +111,11 @@ fn trial(args: &SimArgs) -> Result<Trial, CommandError> {
         (None, Some(link)) if link.seed != 0 => link.seed,
         (None, _) => 1,
     };
+    let half = Nanos(path.rtt().0 / 2);
+    if path.jitter > half {
+        let (jitter, most) = (flag("jitter", units::Duration(path.jitter)), units::Duration(half));
+        return Err(usage(format!("{jitter}: choose at most half the round trip, {most}")));
+    }
     let (bytes, payload) = (args.size, args.mtu);
     let trial = Trial { path, scheme, bytes: bytes.0, payload: payload.0 as u32, per_chunk: PACKETS_A_CHUNK };
     let bound = trial.check().and_then(|()| trial.lower_bound());

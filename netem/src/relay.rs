@@ -190,7 +190,9 @@ impl Relay {
         let refused = |source| RelayError::Listen { listen, source };
         let listener = UdpSocket::bind(listen).map_err(refused)?;
         let local = listener.local_addr().map_err(refused)?;
-        if forward == local {
+        let here =
+            local.ip().is_unspecified() && (forward.ip().is_loopback() || forward.ip().is_unspecified());
+        if forward == local || (here && forward.port() == local.port()) {
             return Err(RelayError::ForwardsToItself(forward));
         }
         sys::tune(&listener);
