@@ -28,6 +28,7 @@ use crate::ends::{End, MAX_CHANNELS, resolve};
 use crate::link::LinkThread;
 use crate::{Answer, CommandError, schemes, stop};
 use client::{Measured, Plan};
+use netem::memory_link::{MemoryConfig, MemoryNet};
 use netem::spec::PathSpec;
 use netem::units::{BitRate, ByteSize};
 use report::{Report, Setting};
@@ -65,8 +66,7 @@ pub fn loopback(args: &LoopbackArgs) -> Result<Answer, CommandError> {
     let path = args.bench.link.as_ref();
     measure(&args.bench, args.fabric, &plans, &stop, |plan, watch| match args.fabric {
         Fabric::Udp => over_udp(plan, path, &stop, watch),
-        // Both ends from `End::over` the two sides of a link in memory; the rest is as over UDP.
-        Fabric::Memory => Err(CommandError::Usage("--fabric memory is not built yet: choose udp".to_owned())),
+        Fabric::Memory => over_memory(plan, path, &stop, watch),
     })
 }
 
@@ -108,6 +108,21 @@ pub fn over_udp(
     let to = link.as_ref().map_or(server.local, LinkThread::local_addr);
     let end = End::dial(to, plan.channels, Clock::start())?;
     client::run(plan, end, to, link.as_ref(), stop, watch)
+}
+
+/// Both ends here, each on a thread, joined in memory: the same NIC and the same path model, without sockets.
+fn over_memory(
+    plan: &Plan,
+    path: Option<&PathSpec>,
+    stop: &AtomicBool,
+    watch: &mut Watch,
+) -> Result<Measured, CommandError> {
+    let config = MemoryConfig { path: path.cloned(), channels: MAX_CHANNELS, ..MemoryConfig::default() };
+    let net = MemoryNet::new(&config).map_err(|e| CommandError::Usage(e.to_string()))?;
+    // One clock: a frame arrives at an instant that its sender reckons.
+    let clock = Clock::start();
+    let server = ServerThread::start(End::over(net.end(1), clock)?)?;
+    client::run(plan, End::over(net.end(0), clock)?, server.local, None, stop, watch)
 }
 
 /// An emulated link with this end of it here.
