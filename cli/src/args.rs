@@ -130,8 +130,8 @@ pub struct PathArgs {
     /// Most bytes that wait before the wire [default: no limit]
     #[arg(long, value_name = "BYTES")]
     pub queue: Option<ByteSize>,
-    /// All of the above in one, such as rtt=25ms,rate=2Gbit,loss=1e-3,burst=4; what is left out is perfect, rate must be given
-    #[arg(long, value_name = "SPEC")]
+    /// All of the above in one, such as rtt=25ms,rate=2Gbit,loss=1e-3,burst=4; or a TOML file with the same keys; what is left out is perfect, rate must be given
+    #[arg(long, value_name = "SPEC", value_parser = crate::link::parse)]
     pub link: Option<PathSpec>,
 }
 

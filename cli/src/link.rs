@@ -60,7 +60,49 @@ impl Drop for LinkThread {
     }
 }
 
+/// A path as it is given on the command line: `key=value,...`, or the name of a TOML file with the same keys.
+pub fn parse(text: &str) -> Result<PathSpec, String> {
+    if !text.ends_with(".toml") {
+        return text.parse().map_err(|e: netem::SpecError| e.to_string());
+    }
+    let file = std::fs::read_to_string(text).map_err(|e| format!("{text}: {e}"))?;
+    let table: toml::Table = file.parse().map_err(|e: toml::de::Error| format!("{text}: {}", e.message()))?;
+    let pairs = table.iter().map(|(key, value)| match value {
+        toml::Value::String(s) => Ok(format!("{key}={s}")),
+        toml::Value::Integer(n) => Ok(format!("{key}={n}")),
+        toml::Value::Float(x) => Ok(format!("{key}={x}")),
+        other => {
+            Err(format!("{text}: {key} is a {}; give a number or a text such as \"25ms\"", other.type_str()))
+        }
+    });
+    let line = pairs.collect::<Result<Vec<_>, _>>()?.join(",");
+    line.parse().map_err(|e: netem::SpecError| format!("{text}: {e}"))
+}
+
 /// What the emulated wire and queue of one direction did away with.
 pub fn lost(d: &DirectionStats) -> u64 {
     d.lost + d.queue_drops
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_says_the_same_as_a_line() {
+        let path = std::env::temp_dir().join(format!("sdr-link-{}.toml", std::process::id()));
+        let name = path.to_str().unwrap();
+        let try_file = |text: &str| {
+            std::fs::write(&path, text).unwrap();
+            parse(name)
+        };
+        let same = try_file("rtt = \"25ms\"\nrate = \"2Gbit\"\nloss = 1e-3\nburst = 4\nseed = 7\n");
+        assert_eq!(same, parse("rtt=25ms,rate=2Gbit,loss=1e-3,burst=4,seed=7"));
+        for (text, says) in [("rtt = [1]", "rtt is a array"), ("speed = 1", "speed"), ("rtt =", "")] {
+            let e = try_file(text).unwrap_err();
+            assert!(e.contains(says) && e.contains(name), "{text}: {e}");
+        }
+        std::fs::remove_file(&path).unwrap();
+        assert!(parse(name).unwrap_err().contains(name), "no such file");
+    }
 }

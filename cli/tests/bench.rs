@@ -128,8 +128,10 @@ fn loopback_over_a_lossy_link_delivers_every_byte() {
 fn the_memory_fabric_delivers_every_byte_with_each_scheme() {
     for scheme in ["sr", "sr-nack"] {
         let link = "rtt=2ms,rate=200Mbit,loss=0.01,corrupt=1e-3,seed=3";
-        let common = ["bench", "loopback", "--fabric", "memory", "--scheme", scheme, "--link", link, "--json"];
-        let document = json(&[&common[..], &["--size", "300001", "--count", "8", "--inflight", "2"]].concat());
+        let common =
+            ["bench", "loopback", "--fabric", "memory", "--scheme", scheme, "--link", link, "--json"];
+        let document =
+            json(&[&common[..], &["--size", "300001", "--count", "8", "--inflight", "2"]].concat());
         for (name, value) in [("messages", 8.0), ("corrupt_messages", 0.0), ("failed_messages", 0.0)] {
             assert_eq!(number(&document, &format!("/{name}")), value, "{scheme}: {name}");
         }
@@ -149,8 +151,9 @@ fn both_directions_several_connections_and_all_sizes() {
     assert_eq!(number(&back, "/chunk_bytes"), 64_000.0);
     let paced = json(&["bench", "loopback", "--rate", "50Mbit", "--count", "1", "--size", "64KiB", "--json"]);
     assert_eq!((number(&paced, "/rate_gbps"), &paced["link"]), (0.05, &Value::Null));
-    // 64 KiB at 50 Mbit/s, and a round trip that was measured.
-    assert!(number(&paced, "/lower_bound_ms") > 10.48 && number(&paced, "/slowdown/mean") > 0.9);
+    // 64 KiB at 50 Mbit/s, and a round trip that was measured. The last of eight packets leaves an eighth before that time,
+    // for no wire holds it up.
+    assert!(number(&paced, "/lower_bound_ms") > 10.48 && number(&paced, "/slowdown/mean") > 0.5);
     let out = sdr(&["bench", "loopback", "--lat", "--count", "5", "--size", "64", "--chunk", "1"]);
     let table = text(&out.stdout);
     for part in ["t_typical[usec]", "99.9% percentile[usec]", "#iterations", "--chunk 1B is 1 whole packet"] {

@@ -73,8 +73,8 @@ pub struct ServerArgs {
 /// What is measured, and how.
 #[derive(Args, Clone)]
 pub struct BenchArgs {
-    /// An emulated link in front of the server, such as rtt=25ms,rate=2Gbit,loss=1e-3,burst=4; in a process of its own: sdr emulate
-    #[arg(long, value_name = "SPEC")]
+    /// An emulated link in front of the server, such as rtt=25ms,rate=2Gbit,loss=1e-3,burst=4 or a TOML file with these keys; in a process of its own: sdr emulate
+    #[arg(long, value_name = "SPEC", value_parser = crate::link::parse)]
     pub link: Option<PathSpec>,
     /// Reliability scheme
     #[arg(long, value_name = "NAME", default_value = "sr")]
@@ -144,8 +144,8 @@ pub struct EmulateArgs {
     /// The server behind the link
     #[arg(long, value_name = "ADDR")]
     pub forward: String,
-    /// The link, both directions alike, such as rtt=25ms,rate=2Gbit,loss=1e-3,burst=4
-    #[arg(long, value_name = "SPEC")]
+    /// The link, both directions alike, such as rtt=25ms,rate=2Gbit,loss=1e-3,burst=4, or a TOML file with these keys
+    #[arg(long, value_name = "SPEC", value_parser = crate::link::parse)]
     pub link: PathSpec,
     /// End after this [default: Ctrl-C]
     #[arg(long, value_name = "TIME", value_parser = positive_duration)]
