@@ -140,6 +140,26 @@ fn the_memory_fabric_delivers_every_byte_with_each_scheme() {
 }
 
 #[test]
+fn many_messages_have_a_long_story_of_their_times() {
+    let args = [
+        "bench",
+        "loopback",
+        "--fabric",
+        "memory",
+        "--size",
+        "4KiB",
+        "--inflight",
+        "16",
+        "--count",
+        "8000",
+        "--json",
+    ];
+    let document = json(&args);
+    assert_eq!((number(&document, "/messages"), number(&document, "/packets/late") >= 0.0), (8_000.0, true));
+    assert!(number(&document, "/packets/received") >= 8_000.0);
+}
+
+#[test]
 fn both_directions_several_connections_and_all_sizes() {
     let link = ["--link", "rtt=1ms,rate=400Mbit", "--json", "--count", "3", "--size", "100kB"];
     let run = |more: &[&str]| json(&[&["bench", "loopback"][..], &link, more].concat());

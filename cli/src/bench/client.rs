@@ -4,7 +4,7 @@ use super::flow::{Flow, Role, Shared};
 use super::side::Side;
 use super::talk::Talk;
 use super::watch::Watch;
-use super::wire::{Incoming, MAX_ANSWER, Outgoing, Run, ToClient, ToServer};
+use super::wire::{Incoming, MAX_MESSAGE, Outgoing, Run, ToClient, ToServer};
 use crate::CommandError;
 use crate::ends::End;
 use crate::link::LinkThread;
@@ -70,7 +70,7 @@ pub fn run(
     let scheme = schemes::find(&plan.run.scheme)?;
     let halves = connect(&mut end, to, std::iter::once(Talk::qp()), stop)?.pop();
     let halves = halves.ok_or_else(|| failed("no connection".to_owned()))?;
-    let (mut talk, driver) = Talk::new(&end.context, halves, MAX_ANSWER).map_err(failed)?;
+    let (mut talk, driver) = Talk::new(&end.context, halves, MAX_MESSAGE).map_err(failed)?;
     end.driver.add(driver);
     talk.say(&ToServer::Run(plan.run.clone())).map_err(failed)?;
     let key = match hear(&mut end, &mut talk, stop)? {

@@ -7,7 +7,7 @@ use super::content::Pattern;
 use super::flow::{Flow, Role, Shared};
 use super::side::Side;
 use super::talk::Talk;
-use super::wire::{MAX_REQUEST, Run, ToClient, ToServer, VERSION};
+use super::wire::{MAX_MESSAGE, Run, ToClient, ToServer, VERSION};
 use crate::ends::End;
 use crate::{schemes, usage};
 use netem::units::ByteSize;
@@ -153,7 +153,7 @@ impl Take<'_> {
             return Err(why);
         }
         let halves = self.endpoint.accept(self.context, client).map_err(|e| e.to_string())?;
-        let (talk, driver) = Talk::new(self.context, halves, MAX_REQUEST)?;
+        let (talk, driver) = Talk::new(self.context, halves, MAX_MESSAGE)?;
         self.driver.add(driver);
         let (from, began) = (client.from, self.now);
         self.sessions.push(Session { from, talk, began, work: None, reported: false });

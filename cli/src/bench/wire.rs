@@ -9,11 +9,8 @@ use serde::{Deserialize, Serialize};
 /// Of this conversation; both sides need the same.
 pub const VERSION: u32 = 1;
 
-/// Longest message from a client.
-pub const MAX_REQUEST: usize = 16 << 10;
-
-/// Longest message from the server: a distribution of times has at most some ten thousand entries.
-pub const MAX_ANSWER: usize = 2 << 20;
+/// Longest message of either side: a distribution of times has at most some ten thousand entries.
+pub const MAX_MESSAGE: usize = 2 << 20;
 
 /// Bytes of header that the fabric puts before each packet's payload.
 pub const HEADER: u64 = sdr_sdk::fabric::soft::wire::HEADER as u64;
