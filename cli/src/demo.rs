@@ -96,6 +96,9 @@ fn sentence(shown: &[(usize, Report)]) -> String {
     let all = || shown.iter().map(|(_, r)| &r.document);
     let (messages, bytes) =
         all().fold((0, 0), |(n, b), d| (n + d.messages, b + d.messages * d.message_bytes));
+    if messages == 0 {
+        return "It ended before a message was measured.".to_owned();
+    }
     let lost: u64 = all().map(|d| d.packets.lost).sum();
     let wrong: u64 = all().map(|d| d.corrupt_messages + d.failed_messages).sum();
     let slowest = all()

@@ -146,7 +146,7 @@ pub fn table(r: &Report) -> String {
         line("Interrupted", format!("{} of {} samples are done", r.samples, r.asked));
     }
     _ = write!(text, "{rule}\n{results}{rule}\n{packets}{rule}\n");
-    if r.samples < 1_000 {
+    if (1..1_000).contains(&r.samples) {
         let which = if r.samples < 100 { "p99 and p99.9 are" } else { "p99.9 is" };
         _ = writeln!(text, " With {} samples {which} the maximum.", r.samples);
     }
