@@ -117,7 +117,7 @@ fn trial(args: &SimArgs) -> Result<Trial, CommandError> {
         return Err(usage(format!("{jitter}: choose at most half the round trip, {most}")));
     }
     let (bytes, payload) = (args.size, args.mtu);
-    let trial = Trial { path, scheme, bytes: bytes.0, payload: payload.0 as u32, per_chunk: PACKETS_A_CHUNK };
+    let trial = Trial { path, scheme, bytes: bytes.0, payload: payload.0 as u32, per_chunk: PACKETS_A_CHUNK, known_loss: None };
     let bound = trial.check().and_then(|()| trial.lower_bound());
     let bound = bound.map_err(|e| match e {
         TrialError::NoRate => usage("--link has no rate: add one, such as rate=400Gbit".to_owned()),

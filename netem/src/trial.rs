@@ -10,7 +10,8 @@ use crate::spec::PathSpec;
 use sdr_sdk::connection::ConnectionConfig;
 use sdr_sdk::context::{ContextConfig, QpConfig};
 use sdr_sdk::imm::ImmLayout;
-use sdr_sdk::reliability::Scheme;
+use sdr_sdk::ec::{Coder, DecodeJob, EcError, EncodeJob};
+use sdr_sdk::reliability::{Loss, Scheme};
 use sdr_sdk::types::Nanos;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -31,6 +32,22 @@ pub struct Trial {
     pub payload: u32,
     /// Packets a chunk of the receive.
     pub per_chunk: u32,
+    /// What both ends know of the path's losses; None: nothing, as on the first message of a connection.
+    pub known_loss: Option<Loss>,
+}
+
+/// Codes nothing: for packets without payload.
+#[derive(Clone, Copy, Debug)]
+pub struct PayloadFree;
+
+impl Coder for PayloadFree {
+    fn encode(&self, _job: &EncodeJob<'_>) -> Result<(), EcError> {
+        Ok(())
+    }
+
+    fn decode(&self, _job: &DecodeJob<'_>) -> Result<(), EcError> {
+        Ok(())
+    }
 }
 
 /// Packets of one or more samples, seen from the sender's NIC, the receiver's NIC and the receiver's engine.
@@ -44,6 +61,8 @@ pub struct PacketCounts {
     pub lost: u64,
     /// Data packets injected again.
     pub retransmitted: u64,
+    /// Parity packets injected.
+    pub parity: u64,
     /// Data packets that had arrived before.
     pub duplicate: u64,
     /// Data packets for a receive that had ended.
@@ -64,6 +83,7 @@ impl PacketCounts {
             (&mut self.received, o.received),
             (&mut self.lost, o.lost),
             (&mut self.retransmitted, o.retransmitted),
+            (&mut self.parity, o.parity),
             (&mut self.duplicate, o.duplicate),
             (&mut self.late, o.late),
             (&mut self.corrupt, o.corrupt),
@@ -166,8 +186,14 @@ impl Trial {
             .scheme(self.scheme.clone())
             .rate(rate)
             .per_chunk(self.per_chunk)
+            .coder(Arc::new(PayloadFree))
+            .parity_pool(self.parity_pool(rate))
             // What a long link with heavy loss needs.
             .progress_deadline(self.path.rtt().mul_div(200, 1).max(Nanos::from_secs(60)));
+        let connection = match self.known_loss {
+            Some(loss) => connection.loss(loss),
+            None => connection,
+        };
         let config = PairConfig {
             sim: SimConfig {
                 path: SimPath::Path(PathSpec { seed, ..self.path.clone() }),
@@ -217,7 +243,14 @@ impl Trial {
         let mut packets = self.counts(&pair);
         packets.control -= before.control;
         packets.retransmitted = delivered.repairs;
+        packets.parity = delivered.parity;
         Ok(Some(Sample { completion: delivered.at.since(start), packets }))
+    }
+
+    /// A quarter of what is on its way.
+    fn parity_pool(&self, rate: u64) -> usize {
+        let bits = u128::from(rate) * u128::from(self.path.rtt().0) / 1_000_000_000;
+        (bits / 8 / 4).max(64 << 20) as usize
     }
 
     fn counts(&self, pair: &Pair) -> PacketCounts {
@@ -227,6 +260,7 @@ impl Trial {
             received: b.delivered,
             lost: a.lost,
             retransmitted: 0,
+            parity: 0,
             duplicate: b.duplicate,
             late: b.null_key,
             corrupt: a.corrupt + b.corrupt,

@@ -277,6 +277,16 @@ impl SendBuf {
         self.0.owner
     }
 
+    /// The same memory to receive into, for a pool that lends its blocks to one receive at a time and looks into none.
+    pub(crate) fn lend(self) -> RecvBuf {
+        RecvBuf(self.0)
+    }
+
+    /// Its length, without a reference to the memory.
+    pub(crate) fn len_bytes(&self) -> usize {
+        self.0.len
+    }
+
     /// What keeps the memory mapped.
     pub(crate) fn region(&self) -> &Arc<Region> {
         &self.0.region

@@ -13,11 +13,14 @@
 //! | ANNOUNCE | 1 | flags 1 (0x01 user), seq 8, length in bytes 8, scheme 1, k 2, m 2, interleave 2, symbol in bytes 4, pace in ps 8, user 4 when flagged |
 //! | REPORT | 2 | seq 8, base 4, from 4, to 4, number of ranges 2; each range: gap varint, length varint |
 //! | DONE | 3 | number of entries 1; each entry: seq 8, status 1 |
+//! | WANT | 4 | seq 8, number of ranges 2; each range: gap varint, length varint |
+//! | LOSS | 5 | packets looked at 8, of them missing 8, in so many bursts 8 |
 //!
 //! # What a report means
 //!
 //! Every packet of [0, base) arrived. Of [from, to), everything arrived except the missing ranges. Nothing is said of
-//! the rest. The first gap counts from `from`, each later one from the end of the range before; lengths count packets.
+//! the rest. A WANT asks for packets: data, or parity by its number in the receive. LOSS counts since the connection began.
+//! The first gap counts from `from`, each later one from the end of the range before; lengths count packets.
 //! Accepted is only: `base <= to`, `from <= to`, lengths of at least 1, gaps of at least 1 but the first (ranges are
 //! ascending and never touch), every range inside [max(base, from), to). `base` may lie before, at or after `from`.
 
@@ -36,17 +39,23 @@ use std::ops::Range;
 const ANNOUNCE: u8 = 1;
 const REPORT: u8 = 2;
 const DONE: u8 = 3;
+const WANT: u8 = 4;
+const LOSS: u8 = 5;
 
 const USER: u8 = 0x01;
 
 const REPORT_HEAD: usize = 23;
+const WANT_HEAD: usize = 11;
 const DONE_HEAD: usize = 2;
 const DONE_ENTRY: usize = 9;
 
 /// Most bytes of an ANNOUNCE.
 pub const MAX_ANNOUNCE: usize = 41;
 
-/// With this many bytes a REPORT always holds at least one range, so that a continued one makes progress.
+/// Bytes of a LOSS.
+pub const LOSS_LEN: usize = 25;
+
+/// With this many bytes a REPORT or a WANT always holds at least one range, so that a continued one makes progress.
 pub const MIN_REPORT: usize = REPORT_HEAD + 10;
 
 /// What the receiver must know of a message before its first packet.
@@ -140,6 +149,53 @@ impl<'a> Report<'a> {
         }
         *r = check.bytes;
         Some(Ok(Self { span, missing }))
+    }
+}
+
+/// Packets that the receiver wants.
+#[derive(Clone, Copy, Debug)]
+pub struct Want<'a> {
+    /// The message.
+    pub seq: Seq,
+    ranges: Missing<'a>,
+}
+
+impl<'a> Want<'a> {
+    /// The packets, ascending, never touching.
+    pub fn ranges(&self) -> Missing<'a> {
+        self.ranges
+    }
+
+    fn read(r: &mut Reader<'a>) -> Option<Result<Self, FrameError>> {
+        let (seq, left) = (Seq(r.u64()?), r.u16()?);
+        let ranges = Missing { bytes: *r, left, first: true, at: 0 };
+        let mut check = ranges;
+        for _ in 0..left {
+            if let Err(e) = check.read() {
+                return Some(Err(e));
+            }
+        }
+        *r = check.bytes;
+        Some(Ok(Self { seq, ranges }))
+    }
+}
+
+/// What a receiver saw of its path's losses since the connection began.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LossCount {
+    /// Packets that were looked at.
+    pub packets: u64,
+    /// Those that were missing at first sight.
+    pub missing: u64,
+    /// Bursts: missing ones in a row.
+    pub bursts: u64,
+}
+
+impl LossCount {
+    fn read(r: &mut Reader<'_>) -> Option<Result<Self, FrameError>> {
+        let count = Self { packets: r.u64()?, missing: r.u64()?, bursts: r.u64()? };
+        let fits = count.bursts <= count.missing && count.missing <= count.packets;
+        Some(if fits { Ok(count) } else { Err(FrameError::Loss(count)) })
     }
 }
 
@@ -263,6 +319,10 @@ pub enum Frame<'a> {
     Report(Report<'a>),
     /// From the receiver: receives that ended.
     Done(Done<'a>),
+    /// From the receiver: packets that it lacks.
+    Want(Want<'a>),
+    /// From the receiver: what it saw of the path.
+    Loss(LossCount),
 }
 
 /// Why bytes are not a frame.
@@ -298,6 +358,9 @@ pub enum FrameError {
         /// Its end.
         end: u32,
     },
+    /// More missing than there were, or more bursts than missing.
+    #[error("impossible loss count {0:?}")]
+    Loss(LossCount),
     /// No such status.
     #[error("unknown status {0}")]
     Status(u8),
@@ -321,6 +384,8 @@ impl<'a> Frames<'a> {
             ANNOUNCE => Announce::read(r).map(|a| a.map(Frame::Announce)),
             REPORT => Report::read(r).map(|a| a.map(Frame::Report)),
             DONE => Done::read(r).map(|a| a.map(Frame::Done)),
+            WANT => Want::read(r).map(|a| a.map(Frame::Want)),
+            LOSS => LossCount::read(r).map(|a| a.map(Frame::Loss)),
             other => return Err(FrameError::Type(other)),
         };
         frame.unwrap_or(Err(FrameError::Truncated))

@@ -6,23 +6,29 @@
 //! | `transfer.rs` | the future of one message, its errors |
 //! | `sending.rs`, `receiving.rs` | the two directions; they use the queue pair's public calls and a scheme |
 //! | `pacing.rs` | when the next packets may leave |
-//! | `frames.rs` | ANNOUNCE, REPORT, DONE |
+//! | `coding.rs`, `scratch.rs` | parity of a message, and memory for it |
+//! | `loss_meter.rs` | what the path loses |
+//! | `frames.rs` | ANNOUNCE, REPORT, WANT, DONE, LOSS |
 //!
 //! The handle queues work, the driver does it in [`ConnectionDriver::poll`]: no clock, no thread, no IO here. Invariant:
 //! every transfer ends, with a result or a typed error, as long as the driver is polled or dropped.
 
+mod coding;
 pub mod frames;
+mod loss_meter;
 mod pacing;
 mod receiving;
+mod scratch;
 mod sending;
 mod transfer;
 
 pub use transfer::{Delivered, Received, RecvError, RecvResult, SendResult, Transfer, TransferError};
 
+use crate::ec::{Coder, Naive};
 use crate::engine::EngineCounters;
 use crate::memory::{RecvBuf, SendBuf};
 use crate::qp::{Closed, RecvQp, SendQp};
-use crate::reliability::{Scheme, SelectiveRepeat};
+use crate::reliability::{Loss, Scheme, SelectiveRepeat};
 use crate::types::Nanos;
 use crate::wake::wake_all;
 use receiving::Receiving;
@@ -50,6 +56,12 @@ pub struct ConnectionConfig {
     pub grant_deadline: Nanos,
     /// Transfers of each direction that may wait for a number. Default: 65,536.
     pub max_waiting: usize,
+    /// What the path loses, where that is known beforehand. Default: it is measured.
+    pub loss: Option<Loss>,
+    /// Memory for parity, in bytes, for each direction; less means less parity. Default: 64 MiB.
+    pub parity_pool: usize,
+    /// What computes parity.
+    pub coder: Arc<dyn Coder>,
     /// After `close` or the last handle's drop, outstanding work may take this long. Default: 3 s.
     pub linger: Nanos,
 }
@@ -63,6 +75,9 @@ impl Default for ConnectionConfig {
             progress_deadline: Nanos::from_secs(10),
             grant_deadline: Nanos::from_secs(30),
             max_waiting: 1 << 16,
+            loss: None,
+            parity_pool: 64 << 20,
+            coder: Arc::new(Naive),
             linger: Nanos::from_secs(3),
         }
     }
@@ -99,6 +114,21 @@ impl ConnectionConfig {
         Self { max_waiting, ..self }
     }
 
+    /// Sets [`loss`](Self::loss).
+    pub fn loss(self, loss: Loss) -> Self {
+        Self { loss: Some(loss), ..self }
+    }
+
+    /// Sets [`parity_pool`](Self::parity_pool).
+    pub fn parity_pool(self, parity_pool: usize) -> Self {
+        Self { parity_pool, ..self }
+    }
+
+    /// Sets [`coder`](Self::coder).
+    pub fn coder(self, coder: Arc<dyn Coder>) -> Self {
+        Self { coder, ..self }
+    }
+
     /// Sets [`linger`](Self::linger).
     pub fn linger(self, linger: Nanos) -> Self {
         Self { linger, ..self }
@@ -116,6 +146,8 @@ pub struct ConnectionStats {
     pub sent: u64,
     /// Packets injected again.
     pub repairs: u64,
+    /// Packets of parity injected.
+    pub parity: u64,
     /// REPORT frames sent.
     pub reports: u64,
     /// DONE entries sent.

@@ -4,13 +4,23 @@
 //! was seen, or when its receive ended; the outcome of a receive is fixed once and repeated until the peer closed it.
 
 use crate::bitmap::{Bitmap, Shape};
-use crate::connection::frames::{Announce, Encoder, Frame, Frames, MIN_REPORT, Span, Status as DoneStatus};
+use crate::connection::coding::Solving;
+use crate::connection::frames::{
+    Announce, Encoder, Frame, Frames, LossCount, MIN_REPORT, Span, Status as DoneStatus,
+};
+use crate::connection::loss_meter::{LossMeter, Seen};
+use crate::connection::pacing::Pacer;
+use crate::connection::scratch::Scratch;
 use crate::connection::transfer::{Cell, Received, RecvError, RecvResult, TransferError};
 use crate::connection::{ConnectionConfig, ConnectionStats, RecvRequest};
 use crate::control::MAX_UPPER;
+use crate::ec::Coder;
 use crate::engine::Mark;
-use crate::qp::{PostError, RecvHandle, RecvQp, Retire};
-use crate::reliability::{Arrived, MessageSpec, Outcome, PacketView, Scheme, SchemeReceiver};
+use crate::memory::RecvBuf;
+use crate::qp::{PostError, RecvHandle, RecvOptions, RecvQp, Retire};
+use crate::reliability::{
+    Arrived, ChannelView, Conditions, Loss, MessageSpec, Outcome, PacketView, Plan, Say, Scheme, SchemeReceiver, View,
+};
 use crate::repeat::{DoneRepeater, ReportPacer};
 use crate::types::{Channel, ChunkIndex, Nanos, Seq};
 use std::collections::VecDeque;
@@ -42,8 +52,15 @@ impl PacketView for RecvHandle {
 struct Announced {
     bytes: u64,
     user: Option<u32>,
+    spec: MessageSpec,
     arrived: Arrived,
+    parity: Arrived,
+    seen: Seen,
+    /// Announced: picoseconds a packet.
+    pace: u64,
     scheme: Box<dyn SchemeReceiver>,
+    /// What is missing is being computed.
+    solving: Option<Solving>,
     pacer: ReportPacer,
     progress_at: Nanos,
 }
@@ -69,6 +86,14 @@ pub(super) struct Receiving {
     channels: u8,
     per_chunk: u32,
     progress_deadline: Nanos,
+    scratch_pool: Scratch,
+    coder: Arc<dyn Coder>,
+    known_loss: Option<Loss>,
+    /// What the path lost, as told to the peer, and when.
+    seen: LossCount,
+    told: (LossCount, Nanos),
+    /// The pace that the peer announced last, or our own.
+    pace: u64,
     waiting: VecDeque<RecvRequest>,
     /// Since when the first waiting receive has waited for a slot.
     busy_since: Option<Nanos>,
@@ -87,6 +112,12 @@ impl Receiving {
             channels: qp.channels(),
             per_chunk: config.per_chunk,
             progress_deadline: config.progress_deadline,
+            scratch_pool: Scratch::new(config.parity_pool),
+            coder: config.coder.clone(),
+            known_loss: config.loss,
+            seen: LossCount::default(),
+            told: (LossCount::default(), Nanos::ZERO),
+            pace: Pacer::new(config.rate, qp.payload()).packet_ps(),
             waiting: VecDeque::new(),
             busy_since: None,
             posted: VecDeque::new(),
@@ -185,7 +216,9 @@ impl Receiving {
 
     fn post(&mut self, now: Nanos, stats: &mut ConnectionStats, wakers: &mut Vec<Waker>) {
         while let Some(RecvRequest { buf, cell }) = self.waiting.pop_front() {
-            match self.qp.recv(buf, self.per_chunk) {
+            let extra = self.extra(buf.len());
+            let options = RecvOptions { per_chunk: self.per_chunk, payload: None };
+            match self.qp.recv_with(buf, extra, options) {
                 Ok(handle) => {
                     if let Some(since) = self.busy_since.take() {
                         stats.slot_wait += now.since(since);
@@ -193,17 +226,61 @@ impl Receiving {
                     self.posted.push_back(Incoming { seq: handle.seq(), handle, cell, message: None });
                     self.cancel_if_dropped(now, self.posted.len() - 1);
                 }
-                Err(PostError::Busy(buf)) => {
+                Err(PostError::Busy((buf, _))) => {
                     self.waiting.push_front(RecvRequest { buf, cell });
                     self.busy_since.get_or_insert(now);
                     return;
                 }
                 Err(e) => {
                     let why = TransferError::NotPostable(e.to_string());
-                    cell.finish(Err(RecvError { why, buf: Some(e.into_buf()) }), wakers);
+                    cell.finish(Err(RecvError { why, buf: Some(e.into_buf().0) }), wakers);
                 }
             }
         }
+    }
+
+    /// What is known of the path when a receive is posted or a message judged.
+    fn conditions(&self, pace: u64) -> Conditions {
+        let rtt = self.qp.rtt();
+        let loss = self.known_loss.unwrap_or_else(|| {
+            let mut meter = LossMeter::default();
+            meter.told(&self.seen);
+            meter.loss()
+        });
+        Conditions {
+            rtt,
+            min_rtt: self.qp.min_rtt(),
+            packet_time_ps: pace,
+            room: 0,
+            channels: ChannelView::new(self.channels),
+            loss,
+        }
+    }
+
+    /// Memory for parity behind a receive of `bytes`: what the scheme would like, as far as all posted ones can have it.
+    fn extra(&mut self, bytes: usize) -> Option<RecvBuf> {
+        let payload = self.qp.payload();
+        let packets = (bytes as u64).div_ceil(payload.into()) as u32;
+        let c = self.conditions(self.pace);
+        let m = MessageSpec {
+            seq: self.qp.next_seq(),
+            bytes: bytes as u64,
+            packets,
+            payload,
+            channels: self.channels,
+            per_chunk: self.per_chunk as u8,
+            extra: u32::MAX,
+            first_extra: packets.next_multiple_of(self.per_chunk.max(1)),
+        };
+        let share = self.scratch_pool.most() / (self.posted.len() + self.waiting.len() + 1);
+        let wanted = self.scheme.extra(&m, &c) as usize;
+        let packets = wanted.min(share / payload as usize);
+        if packets == 0 {
+            return None;
+        }
+        let qp = &self.qp;
+        let block = self.scratch_pool.take(packets * payload as usize, |len| qp.register(len))?;
+        Some(block.slice(0, packets * payload as usize).lend())
     }
 
     fn take_frames(&mut self, now: Nanos, stats: &mut ConnectionStats) {
@@ -238,20 +315,35 @@ impl Receiving {
             let e = TransferError::Refused { seq, scheme: self.scheme.name() };
             return self.end(now, i, Some(DoneStatus::Refused), Err(e));
         }
-        let packets = a.bytes.div_ceil(self.payload as u64) as u32;
+        let payload = m.handle.payload();
         let spec = MessageSpec {
             seq,
             bytes: a.bytes,
-            packets,
-            payload: self.payload,
+            packets: a.bytes.div_ceil(u64::from(payload)) as u32,
+            payload,
             channels: self.channels,
             per_chunk: self.per_chunk as u8,
+            extra: m.handle.extra_packets(),
+            first_extra: m.handle.first_extra(),
         };
+        self.pace = a.pace;
+        let plan = Plan { k: a.k, m: a.m, interleave: a.interleave };
+        let scheme = match self.scheme.receiver(&spec, &plan, &self.conditions(a.pace)) {
+            Ok(scheme) => scheme,
+            Err(_) => return self.qp.violated("an announced code outside its limits"),
+        };
+        let parity = scheme.stripes().map_or(0, |s| s.parity_packets());
+        let m = &mut self.posted[i];
         m.message = Some(Announced {
             bytes: a.bytes,
             user: a.user,
-            arrived: Arrived::new(packets),
-            scheme: self.scheme.receiver(&spec),
+            arrived: Arrived::new(spec.packets),
+            parity: Arrived::part(spec.first_extra / self.per_chunk.max(1), parity),
+            seen: Seen::default(),
+            pace: a.pace,
+            spec,
+            scheme,
+            solving: None,
             pacer: ReportPacer::new(),
             progress_at: now,
         });
@@ -264,10 +356,19 @@ impl Receiving {
         self.marks.extend((0..self.channels).filter_map(|ch| self.qp.progress(Channel(ch)).map(|p| p.any)));
         // Messages are injected oldest first: what an older one does is progress of all behind it.
         let (mut i, mut progress_at) = (0, Nanos::ZERO);
+        let mut first = true;
+        let mut c = self.conditions(0);
         while i < self.posted.len() {
             let m = &mut self.posted[i];
             let seq = m.seq;
-            let outcome = m.message.as_mut().and_then(|a| a.follow(now, seq, &m.handle, &self.marks));
+            let outcome = m.message.as_mut().and_then(|a| {
+                c.packet_time_ps = a.pace;
+                let outcome = a.follow(now, seq, &m.handle, &self.marks, &c, first);
+                a.seen.count(&a.arrived, &mut self.seen);
+                let solved = outcome == Some(Outcome::Solvable) && a.solve(now, &m.handle, &*self.scheme, &*self.coder);
+                if solved { Some(Outcome::Whole) } else { outcome }
+            });
+            first &= m.message.is_none();
             progress_at = m.message.as_ref().map_or(progress_at, |a| a.progress_at.max(progress_at));
             if outcome == Some(Outcome::Whole) {
                 let Some(a) = &m.message else { return };
@@ -322,32 +423,58 @@ impl Receiving {
     fn report(&mut self, now: Nanos, stats: &mut ConnectionStats) {
         let rtt = self.qp.rtt();
         self.scratch.clear();
+        let mut c = self.conditions(0);
+        let mut spoke = false;
         for m in &mut self.posted {
-            let Some(a) = m.message.as_mut().filter(|a| a.pacer.due(now)) else { continue };
+            let Some(a) = m.message.as_mut().filter(|a| a.pacer.due(now) && a.solving.is_none()) else { continue };
             a.arrived.recheck(&m.handle, 4 * RECHECK);
+            c.packet_time_ps = a.pace;
             let mut budget = a.pacer.budget();
+            let mut part = 0;
             while budget >= MIN_REPORT {
                 if MAX_UPPER - self.scratch.len() < MIN_REPORT {
                     self.qp.post_datagram(&self.scratch);
                     self.scratch.clear();
                 }
-                let s = a.scheme.report(now, &a.arrived);
-                let span = Span { seq: m.seq, base: s.base, from: s.from, to: s.to };
                 let room = MAX_UPPER - self.scratch.len();
-                let Ok(r) = Encoder::new(&mut self.scratch, room).report(span, s.missing, budget) else {
-                    break;
-                };
-                a.scheme.reported(r.to);
-                stats.reports += 1;
-                budget -= r.bytes;
-                if r.next.is_none() {
-                    break;
+                let view = View { data: &a.arrived, parity: &a.parity };
+                let mut encoder = Encoder::new(&mut self.scratch, room);
+                match a.scheme.report(now, &view, &c, part) {
+                    None => break,
+                    Some(Say::Status(s)) => {
+                        let span = Span { seq: m.seq, base: s.base, from: s.from, to: s.to };
+                        let Ok(r) = encoder.report(span, s.missing, budget) else { break };
+                        a.scheme.reported(r.to);
+                        budget -= r.bytes;
+                    }
+                    Some(Say::Want(ranges)) => {
+                        let (named, bytes) = encoder.want(m.seq, ranges, budget);
+                        if named == 0 {
+                            break;
+                        }
+                        a.scheme.named(named);
+                        budget -= bytes;
+                    }
                 }
+                part += 1;
+                stats.reports += 1;
             }
+            spoke = true;
             a.pacer.sent(now, rtt);
+        }
+        if spoke && now.since(self.told.1) >= Nanos(rtt.0 / 16) {
+            self.tell_loss(now);
         }
         if !self.scratch.is_empty() {
             self.qp.post_datagram(&self.scratch);
+        }
+    }
+
+    /// Adds what the path lost to what is being written, when that is news and there is room.
+    fn tell_loss(&mut self, now: Nanos) {
+        let room = MAX_UPPER - self.scratch.len();
+        if self.seen != self.told.0 && Encoder::new(&mut self.scratch, room).loss(&self.seen) {
+            self.told = (self.seen, now);
         }
     }
 
@@ -365,6 +492,11 @@ impl Receiving {
             });
             let written = Encoder::new(&mut self.scratch, MAX_UPPER).done(entries);
             stats.dones += written as u64;
+            let room = MAX_UPPER - self.scratch.len();
+            // With every DONE: of short messages there is no report.
+            if written > 0 && Encoder::new(&mut self.scratch, room).loss(&self.seen) {
+                self.told = (self.seen, now);
+            }
             if written == 0 || !self.qp.post_datagram(&self.scratch) {
                 return;
             }
@@ -389,11 +521,12 @@ impl Receiving {
     }
 
     fn wake_at(&self) -> Option<Nanos> {
+        let solving = |a: &Announced| a.solving.as_ref().map(|_| Nanos::ZERO);
         let posted = self
             .posted
             .iter()
             .filter_map(|m| m.message.as_ref())
-            .flat_map(|a| [a.pacer.wake_at(), a.scheme.wake_at()]);
+            .flat_map(|a| [a.pacer.wake_at(), a.scheme.wake_at(), solving(a)]);
         let oldest = self.posted.iter().find_map(|m| m.message.as_ref());
         let stalled = oldest.map(|a| a.progress_at + self.patience());
         let done = self.done.iter().filter_map(|(.., r)| r.wake_at());
@@ -402,31 +535,69 @@ impl Receiving {
 }
 
 impl Announced {
-    /// Takes what arrived since the last look. None when nothing can have changed.
-    fn follow(&mut self, now: Nanos, seq: Seq, handle: &RecvHandle, marks: &[Mark]) -> Option<Outcome> {
+    /// Takes what arrived since the last look. None when nothing can have changed. A message behind others may not have begun
+    /// to leave: as long as nothing of it arrived, time means nothing to it.
+    fn follow(
+        &mut self,
+        now: Nanos,
+        seq: Seq,
+        handle: &RecvHandle,
+        marks: &[Mark],
+        c: &Conditions,
+        first: bool,
+    ) -> Option<Outcome> {
         let a = &mut self.arrived;
         let high = marks.iter().map(|m| match m.seq.serial_cmp(seq) {
             std::cmp::Ordering::Less => 0,
             std::cmp::Ordering::Equal => m.offset.0 + 1,
-            std::cmp::Ordering::Greater => a.total(),
+            std::cmp::Ordering::Greater => u32::MAX,
         });
         let high = high.max().unwrap_or(0);
-        if high == 0 && a.total() > 0 {
+        if self.solving.is_some() {
+            return Some(Outcome::Solvable);
+        }
+        if high == 0 && a.total() > 0 && !first {
             return None;
         }
-        let before = a.count();
+        let before = a.count() + self.parity.count();
         a.update(handle, high);
+        self.parity.update(handle, high.saturating_sub(self.spec.first_extra));
         if a.covered() == a.total() && !a.missing().is_empty() {
             a.recheck(handle, RECHECK);
         }
-        let fresh = (a.count() - before) as u64;
+        if !self.parity.missing().is_empty() {
+            self.parity.recheck(handle, RECHECK);
+        }
+        let fresh = u64::from((a.count() + self.parity.count()).saturating_sub(before));
         if fresh > 0 {
             self.progress_at = now;
-            self.pacer.arrived(fresh, fresh * (self.bytes / a.total().max(1) as u64));
+            self.pacer.arrived(fresh, fresh * u64::from(self.spec.payload));
         }
         self.pacer.set_missing(!a.missing().is_empty());
-        let outcome = self.scheme.on_progress(now, a);
+        let view = View { data: &self.arrived, parity: &self.parity };
+        let outcome = self.scheme.on_progress(now, &view, c);
+        self.arrived.forget_found();
+        self.parity.forget_found();
         self.pacer.set_urgent(self.scheme.urgent());
         Some(outcome)
+    }
+
+    /// Computes what is missing, a little at a time; true when it is done.
+    fn solve(&mut self, now: Nanos, handle: &RecvHandle, scheme: &dyn Scheme, coder: &dyn Coder) -> bool {
+        let (Some(stripes), Some(data), Some(extra)) =
+            (self.scheme.stripes(), handle.data_slice(), handle.extra_slice())
+        else {
+            return false;
+        };
+        if self.solving.is_none() {
+            let view = View { data: &self.arrived, parity: &self.parity };
+            let left = self.scheme.shortages(&view);
+            self.solving = Solving::new(&self.spec, stripes, scheme.code(), left).ok();
+        }
+        let Some(solving) = &mut self.solving else { return false };
+        self.progress_at = now;
+        // SAFETY: the handle holds the receive armed; the shortages are from its own bitmap.
+        let done = unsafe { solving.step(coder, data, extra) };
+        done.unwrap_or(false)
     }
 }

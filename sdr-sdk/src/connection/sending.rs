@@ -3,14 +3,18 @@
 //!
 //! It uses the queue pair's public calls alone. Invariant: a message's first packet never leaves before its ANNOUNCE.
 
+use crate::connection::coding::Parity;
 use crate::connection::frames::{Announce, Encoder, Frame, Frames, MAX_ANNOUNCE, Status as DoneStatus};
+use crate::connection::loss_meter::LossMeter;
 use crate::connection::pacing::Pacer;
+use crate::connection::scratch::Scratch;
 use crate::connection::transfer::{Cell, Delivered, SendResult, TransferError};
 use crate::connection::{ConnectionConfig, ConnectionStats, SendRequest};
 use crate::control::MAX_UPPER;
+use crate::ec::Coder;
 use crate::memory::SendBuf;
 use crate::qp::{NextGrant, PostError, SendQp, Stream};
-use crate::reliability::{Channels, Conditions, MessageSpec, Missing, Scheme, SchemeSender, Status};
+use crate::reliability::{Channels, Conditions, Loss, MessageSpec, Missing, Scheme, SchemeSender, SendRun, Status};
 use crate::repeat::AnnounceRepeater;
 use crate::types::{Nanos, PacketOffset, Seq};
 use std::collections::VecDeque;
@@ -31,11 +35,13 @@ struct Outgoing {
     buf: SendBuf,
     spec: MessageSpec,
     scheme: Box<dyn SchemeSender>,
+    parity: Option<Parity>,
     announce: Announce,
     repeat: AnnounceRepeater,
     cell: Arc<Cell<SendResult>>,
     packets: u64,
     repairs: u64,
+    parity_packets: u64,
     /// One past the furthest packet sent.
     frontier: u32,
     /// Best that any report said: packets before it arrived, and how far the peer has looked.
@@ -55,6 +61,11 @@ pub(super) struct Sending {
     payload: u32,
     pacer: Pacer,
     channels: Channels,
+    /// What the peer saw of the path, and what is known of it without.
+    losses: LossMeter,
+    known_loss: Option<Loss>,
+    scratch_pool: Scratch,
+    coder: Arc<dyn Coder>,
     waiting: VecDeque<Waiting>,
     active: VecDeque<Outgoing>,
     grant_deadline: Nanos,
@@ -73,6 +84,10 @@ impl Sending {
             payload,
             pacer: Pacer::new(config.rate, payload),
             channels: Channels::new(qp.channels()),
+            losses: LossMeter::default(),
+            known_loss: config.loss,
+            scratch_pool: Scratch::new(config.parity_pool),
+            coder: config.coder.clone(),
             waiting: VecDeque::new(),
             active: VecDeque::new(),
             grant_deadline: config.grant_deadline,
@@ -148,14 +163,16 @@ impl Sending {
             packet_time_ps: self.pacer.packet_ps(),
             room: 0,
             channels: self.channels.view(),
+            loss: self.known_loss.unwrap_or_else(|| self.losses.loss()),
         };
         self.take_frames(now, &c, stats, wakers);
         c.room = self.room();
-        self.start(now, wakers);
+        self.start(now, &c, wakers);
         self.expire(now, &c, wakers);
         self.announce(now, &c, stats);
         self.channels.poll(now, c.rtt);
         self.inject(now, &mut c, path.queued_runs, stats);
+        self.encode_ahead();
         self.wake_at(&c)
     }
 
@@ -187,6 +204,13 @@ impl Sending {
                             self.done(now, seq, status, stats, wakers);
                         }
                     }
+                    Ok(Frame::Want(w)) => {
+                        let Some(i) = self.index(w.seq) else { continue };
+                        let m = &mut self.active[i];
+                        m.repeat.mentioned();
+                        m.scheme.on_want(now, &mut w.ranges(), c);
+                    }
+                    Ok(Frame::Loss(count)) => self.losses.told(&count),
                     Ok(Frame::Announce(_)) | Err(_) => stats.malformed += 1,
                 }
             }
@@ -217,7 +241,8 @@ impl Sending {
         let result = match status {
             DoneStatus::Whole => {
                 stats.delivered += 1;
-                Ok(Delivered { seq, bytes: m.spec.bytes, packets: m.packets, repairs: m.repairs, at: now })
+                let (packets, repairs, parity) = (m.packets, m.repairs, m.parity_packets);
+                Ok(Delivered { seq, bytes: m.spec.bytes, packets, repairs, parity, at: now })
             }
             DoneStatus::Cancelled => Err(TransferError::CancelledByReceiver { seq }),
             DoneStatus::TooLong => {
@@ -230,7 +255,7 @@ impl Sending {
     }
 
     /// Gives waiting messages their number, as far as the peer has granted receives.
-    fn start(&mut self, now: Nanos, wakers: &mut Vec<Waker>) {
+    fn start(&mut self, now: Nanos, c: &Conditions, wakers: &mut Vec<Waker>) {
         while let (Some(w), Some(grant)) = (self.waiting.front(), self.qp.next_grant()) {
             if let Some(r) = w.request.as_ref().filter(|r| !self.qp.accepts(&r.buf)) {
                 let e = TransferError::NotPostable(PostError::Foreign(()).to_string());
@@ -243,11 +268,15 @@ impl Sending {
             let open = if len > grant.bytes { 0 } else { len };
             let spec = self.spec(&grant, open);
             // Foreign code: when it panics, the request still waits and is failed with the others.
-            let scheme = self.scheme.sender(&spec);
+            let mut scheme = self.scheme.sender(&spec, c);
+            let parity = self.parity(&spec, &*scheme);
+            if parity.is_none() && scheme.stripes().is_some_and(|s| s.rows > 0) {
+                scheme = self.scheme.sender(&MessageSpec { extra: 0, ..spec }, c);
+            }
             let Ok(stream) = self.qp.stream_start(open, None) else { return };
             let Some(Waiting { request, .. }) = self.waiting.pop_front() else { return };
             if let Some(request) = request
-                && let Some(m) = self.begin(now, request, stream, grant, scheme, wakers)
+                && let Some(m) = self.begin(now, request, stream, grant, (scheme, parity), wakers)
             {
                 self.active.push_back(m);
             }
@@ -266,6 +295,8 @@ impl Sending {
             payload: self.payload,
             channels: self.qp.channels(),
             per_chunk: grant.per_chunk.max(1),
+            extra: grant.extra,
+            first_extra: grant.first_extra(),
         }
     }
 
@@ -275,7 +306,7 @@ impl Sending {
         request: SendRequest,
         stream: Stream,
         grant: NextGrant,
-        scheme: Box<dyn SchemeSender>,
+        (scheme, parity): (Box<dyn SchemeSender>, Option<Parity>),
         wakers: &mut Vec<Waker>,
     ) -> Option<Outgoing> {
         let (seq, bytes) = (grant.seq, request.buf.len() as u64);
@@ -290,13 +321,14 @@ impl Sending {
         }
         let spec = self.spec(&grant, bytes);
         let spec = MessageSpec { packets: if too_long { 0 } else { spec.packets }, ..spec };
+        let plan = scheme.plan();
         let announce = Announce {
             seq,
             bytes,
             scheme: self.scheme.wire_id(),
-            k: 0,
-            m: 0,
-            interleave: 0,
+            k: plan.k,
+            m: plan.m,
+            interleave: plan.interleave,
             symbol: self.payload,
             pace: self.pacer.packet_ps(),
             user: request.user,
@@ -305,6 +337,7 @@ impl Sending {
             seq,
             stream,
             spec,
+            parity,
             scheme,
             announce,
             repeat: AnnounceRepeater::new(now),
@@ -312,10 +345,30 @@ impl Sending {
             cell: request.cell,
             packets: 0,
             repairs: 0,
+            parity_packets: 0,
             frontier: 0,
             reported: (0, 0),
             progress_at: now,
         })
+    }
+
+    /// Memory for what a scheme may send beside the message; none when there is none to be had.
+    fn parity(&mut self, spec: &MessageSpec, scheme: &dyn SchemeSender) -> Option<Parity> {
+        let stripes = scheme.stripes().filter(|s| s.rows > 0)?;
+        let qp = &self.qp;
+        let memory = self.scratch_pool.take(Parity::bytes(spec, &stripes), |len| qp.register(len))?;
+        Parity::new(spec, stripes, self.scheme.code(), memory).ok()
+    }
+
+    /// Computes parity that will be needed, a little at a time.
+    fn encode_ahead(&mut self) {
+        for m in &mut self.active {
+            if let Some(p) = &mut m.parity
+                && p.ahead(&*self.coder, &m.buf).is_ok_and(|more| more)
+            {
+                return;
+            }
+        }
     }
 
     fn expire(&mut self, now: Nanos, c: &Conditions, wakers: &mut Vec<Waker>) {
@@ -399,14 +452,9 @@ impl Sending {
                 run.map(|run| (m, run))
             });
             let Some((m, run)) = next else { return self.pacer.hold_back(false) };
-            let start = run.first as u64 * self.payload as u64;
-            let len = (run.packets as u64 * self.payload as u64).min(m.spec.bytes.saturating_sub(start));
-            if len == 0 {
-                return;
-            }
-            let bytes = m.buf.slice(start as usize, len as usize);
+            let Some((first, bytes)) = m.bytes_of(&run, &*self.coder) else { return };
             // Refused only when the peer gave the receive up or the queue pair closed: the outcome is on its way.
-            if m.stream.extend(PacketOffset(run.first), &bytes, run.channel).is_err() {
+            if m.stream.extend(PacketOffset(first), &bytes, run.channel).is_err() {
                 return;
             }
             queued += 1;
@@ -414,12 +462,16 @@ impl Sending {
             budget = budget.saturating_sub(run.packets);
             self.pacer.sent(now, run.packets);
             self.channels.sent(now, run.channel, c.rtt);
-            if !run.repair {
+            if !run.repair && !run.parity {
                 m.frontier = m.frontier.max(run.first + run.packets);
                 c.room = c.room.saturating_sub(run.packets);
             }
             m.packets += run.packets as u64;
             stats.sent += run.packets as u64;
+            if run.parity {
+                m.parity_packets += run.packets as u64;
+                stats.parity += run.packets as u64;
+            }
             if run.repair {
                 m.repairs += run.packets as u64;
                 stats.repairs += run.packets as u64;
@@ -453,5 +505,20 @@ impl Sending {
         });
         let stalled = self.active.front().map(|m| m.progress_at + self.progress_deadline);
         active.flatten().chain(grant).chain(stalled).min()
+    }
+}
+
+impl Outgoing {
+    /// Number of a run's first packet in the receive, and the run's bytes. None when there is nothing to send.
+    fn bytes_of(&mut self, run: &SendRun, coder: &dyn Coder) -> Option<(u32, SendBuf)> {
+        if run.parity {
+            let packets = run.first..run.first.checked_add(run.packets)?;
+            let bytes = self.parity.as_mut()?.packets(coder, &self.buf, packets).ok()?;
+            return Some((self.spec.first_extra + run.first, bytes));
+        }
+        let payload = u64::from(self.spec.payload);
+        let start = u64::from(run.first) * payload;
+        let len = (u64::from(run.packets) * payload).min(self.spec.bytes.saturating_sub(start));
+        (len > 0).then(|| (run.first, self.buf.slice(start as usize, len as usize)))
     }
 }

@@ -5,6 +5,7 @@ use crate::memory::RecvBuf;
 use crate::qp::Closed;
 use crate::slots::RetireError;
 use crate::types::{Nanos, Seq};
+use std::borrow::Cow;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,6 +23,8 @@ pub struct Delivered {
     pub packets: u64,
     /// Packets injected again.
     pub repairs: u64,
+    /// Packets of parity injected.
+    pub parity: u64,
     /// When the peer's DONE came in.
     pub at: Nanos,
 }
@@ -81,7 +84,7 @@ pub enum TransferError {
         /// The message.
         seq: Seq,
         /// The scheme it was announced with.
-        scheme: &'static str,
+        scheme: Cow<'static, str>,
     },
     /// The peer lives, but the message makes no progress.
     #[error(

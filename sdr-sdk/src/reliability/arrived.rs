@@ -29,12 +29,16 @@ pub trait PacketView {
     fn packets(&self, c: ChunkIndex) -> u64;
 }
 
-/// The receiver's view of one message.
+/// The receiver's view of one message, or of its extra packets; each counts from zero.
 #[derive(Clone, Debug)]
 pub struct Arrived {
+    /// Chunk of the receive that has the first packet.
+    first_chunk: u32,
     total: u32,
     covered: u32,
     missing: RangeSet,
+    /// What was missing and arrived, since it was last forgotten.
+    found: Vec<Range<u32>>,
     /// Where `recheck` continues: in turn, and after what it found last.
     next_check: u32,
     next_found: u32,
@@ -43,7 +47,13 @@ pub struct Arrived {
 impl Arrived {
     /// Nothing has arrived of a message of `total` packets, which may be fewer than those of its receive.
     pub fn new(total: u32) -> Self {
-        Self { total, covered: 0, missing: RangeSet::new(), next_check: 0, next_found: 0 }
+        Self::part(0, total)
+    }
+
+    /// The same of `total` packets that begin with a chunk of the receive.
+    pub fn part(first_chunk: u32, total: u32) -> Self {
+        let (missing, found) = (RangeSet::new(), Vec::new());
+        Self { first_chunk, total, covered: 0, missing, found, next_check: 0, next_found: 0 }
     }
 
     /// Packets in the message.
@@ -59,6 +69,16 @@ impl Arrived {
     /// Packets below [`covered`](Self::covered) that had not arrived when they were last looked at.
     pub fn missing(&self) -> &RangeSet {
         &self.missing
+    }
+
+    /// Packets that were missing and arrived, since [`forget_found`](Self::forget_found); in no order, each once.
+    pub fn found(&self) -> &[Range<u32>] {
+        &self.found
+    }
+
+    /// Empties [`found`](Self::found).
+    pub fn forget_found(&mut self) {
+        self.found.clear();
     }
 
     /// Every packet below it arrived.
@@ -90,21 +110,22 @@ impl Arrived {
     pub fn update(&mut self, view: &(impl PacketView + ?Sized), until: u32) {
         let until = until.min(self.total);
         let per_chunk = view.shape().per_chunk() as u32;
-        debug_assert!(self.total <= view.shape().packets(), "the message is longer than its receive");
+        let base = self.first_chunk;
         while self.covered < until {
             let c = self.covered / per_chunk;
             let start = c * per_chunk;
-            let complete = view.complete_until(ChunkIndex(c), ChunkIndex(until.div_ceil(per_chunk))).0;
+            let last = ChunkIndex(base + until.div_ceil(per_chunk));
+            let complete = view.complete_until(ChunkIndex(base + c), last).0 - base;
             if c < complete {
-                self.missing.remove(start..self.covered);
+                self.find(start..self.covered, std::iter::empty());
                 self.covered = complete.saturating_mul(per_chunk).min(self.total);
                 continue;
             }
             let end = start.saturating_add(per_chunk).min(self.total);
-            let bits = view.packets(ChunkIndex(c)) & low_bits(end - start);
+            let bits = view.packets(ChunkIndex(base + c)) & low_bits(end - start);
             let seen = start + (u64::BITS - bits.leading_zeros());
             let end = end.min(until).max(seen);
-            self.missing.retain_within(start..self.covered, gaps(bits, start..end));
+            self.find(start..self.covered, gaps(bits, start..end));
             for gap in gaps(bits, start..end).filter(|gap| self.covered < gap.end) {
                 self.missing.insert(gap.start.max(self.covered)..gap.end);
             }
@@ -163,17 +184,43 @@ impl Arrived {
         let c = packet / per_chunk;
         let start = c * per_chunk;
         let end = start.saturating_add(per_chunk).min(self.total);
-        if view.chunk(ChunkIndex(c)) {
-            return (end, self.missing.remove(start..end) > 0);
+        let chunk = ChunkIndex(self.first_chunk + c);
+        if view.chunk(chunk) {
+            return (end, self.find(start..end, std::iter::empty()));
         }
-        let whole_chunk = end - start == per_chunk || end == shape.packets();
+        let whole_chunk = end - start == per_chunk || (self.first_chunk == 0 && end == shape.packets());
         let mut lost = self.missing.within(start..end);
         let alone = lost.next().is_some_and(|r| r.len() == 1) && lost.next().is_none();
         if whole_chunk && alone && end <= self.covered {
             return (end, false);
         }
-        let bits = view.packets(ChunkIndex(c));
-        (end, self.missing.retain_within(start..end, gaps(bits, start..end)) > 0)
+        let bits = view.packets(chunk);
+        (end, self.find(start..end, gaps(bits, start..end)))
+    }
+
+    /// Of what was missing in `window`, all but `still` arrived; whether that is anything.
+    fn find(&mut self, window: Range<u32>, still: impl IntoIterator<Item = Range<u32>>) -> bool {
+        if self.missing.next_from(window.start).is_none_or(|r| r.start >= window.end) {
+            return false;
+        }
+        let before = self.found.len();
+        self.found.extend(self.missing.within(window.clone()));
+        if self.missing.retain_within(window, still) == 0 {
+            self.found.truncate(before);
+            return false;
+        }
+        // Of a chunk: the ranges are few.
+        let was: Vec<_> = self.found.drain(before..).collect();
+        for r in was {
+            let mut at = r.start;
+            for left in self.missing.within(r.clone()).chain([r.end..r.end]) {
+                if at < left.start {
+                    self.found.push(at..left.start);
+                }
+                at = left.end;
+            }
+        }
+        true
     }
 }
 

@@ -136,6 +136,11 @@ impl Ledger {
         self.aloft.count() + self.lost.count()
     }
 
+    /// Packets that were sent again and are not reported since.
+    pub fn repaired(&self) -> impl Iterator<Item = std::ops::Range<u32>> {
+        self.aloft.iter().filter(|run| run.earlier.is_some()).map(|run| run.first..run.end())
+    }
+
     /// Packets presumed lost and not sent again.
     pub fn presumed_lost(&self) -> u32 {
         self.lost.count()

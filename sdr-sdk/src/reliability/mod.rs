@@ -13,6 +13,7 @@
 //! | [`ledger`] | what was sent and not reported: timers, presumed losses |
 //! | [`selective_repeat`] | a timer a packet, no redundancy |
 //! | [`sr_nack`] | the same, with losses found by what arrived since |
+//! | [`striped`] | with parity: all of a message, or its end |
 
 #![forbid(unsafe_code)]
 
@@ -23,14 +24,18 @@ pub mod ranges;
 mod runs;
 pub mod selective_repeat;
 pub mod sr_nack;
+pub mod striped;
 
 pub use arrived::{Arrived, PacketView};
 pub use channels::{ChannelView, Channels};
 pub use ranges::RangeSet;
 pub use selective_repeat::SelectiveRepeat;
 pub use sr_nack::SrNack;
+pub use striped::{Loss, Plan, Stripe, Striped, Stripes};
 
+use crate::ec::Code;
 use crate::types::{Channel, Nanos, Seq};
+use std::borrow::Cow;
 use std::ops::Range;
 
 /// A message, as both ends know it before its first packet.
@@ -48,10 +53,14 @@ pub struct MessageSpec {
     pub channels: u8,
     /// Packets a chunk of the receive, at least one: a chunk's first transmissions leave on one channel.
     pub per_chunk: u8,
+    /// Packets beyond the message that the receive has memory for.
+    pub extra: u32,
+    /// Number of the first of them.
+    pub first_extra: u32,
 }
 
 /// What is known of the path when a scheme decides.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Conditions {
     /// Smoothed round-trip time.
     pub rtt: Nanos,
@@ -63,6 +72,8 @@ pub struct Conditions {
     pub room: u32,
     /// Which channels deliver.
     pub channels: ChannelView,
+    /// What is known of its losses.
+    pub loss: Loss,
 }
 
 /// What the receiver said of a message. All packets of `[0, base)` arrived; of `[from, to)` all arrived but `missing`.
@@ -121,6 +132,47 @@ pub struct SendRun {
     pub channel: Channel,
     /// They were sent before.
     pub repair: bool,
+    /// They are parity: `first` counts from the first extra packet.
+    pub parity: bool,
+}
+
+/// What a report says.
+#[derive(Clone, Debug)]
+pub enum Say<'a> {
+    /// What arrived and what did not.
+    Status(Status<'a>),
+    /// Packets that the sender should send (again), ascending; extra packets by their number in the receive.
+    Want(&'a [Range<u32>]),
+}
+
+/// What has arrived of a message when its receiver is asked.
+#[derive(Clone, Copy, Debug)]
+pub struct View<'a> {
+    /// Its packets.
+    pub data: &'a Arrived,
+    /// Its extra packets, counted from the first.
+    pub parity: &'a Arrived,
+}
+
+/// A stripe of which data is missing and parity arrived to make up for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shortage {
+    /// The stripe.
+    pub stripe: Stripe,
+    /// Rows of the data that is missing, ascending.
+    pub missing: Vec<u8>,
+    /// As many rows of parity that arrived, ascending.
+    pub parity: Vec<u8>,
+}
+
+/// An announced plan outside the limits of the scheme.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{scheme} announced with k = {}, m = {}, interleave = {}", .plan.k, .plan.m, .plan.interleave)]
+pub struct PlanError {
+    /// As announced.
+    pub plan: Plan,
+    /// The scheme.
+    pub scheme: Cow<'static, str>,
 }
 
 /// First transmissions of a message, in increasing order: what was never sent.
@@ -135,8 +187,18 @@ pub struct Fresh {
 impl Fresh {
     /// All of a message.
     pub fn new(m: &MessageSpec) -> Self {
+        Self::from(m, 0)
+    }
+
+    /// What a message has from packet `first` on.
+    pub fn from(m: &MessageSpec, first: u32) -> Self {
         let per_chunk = (m.channels > 1).then_some(u32::from(m.per_chunk.max(1)));
-        Self { next: 0, total: m.packets, per_chunk }
+        Self { next: first.min(m.packets), total: m.packets, per_chunk }
+    }
+
+    /// The first packet that was not sent.
+    pub fn sent(&self) -> u32 {
+        self.next
     }
 
     /// Whether everything was sent once.
@@ -162,7 +224,7 @@ impl Fresh {
         let first = self.next;
         let packets = packets.min(self.total - first);
         self.next += packets;
-        (packets > 0).then_some(SendRun { first, packets, channel, repair: false })
+        (packets > 0).then_some(SendRun { first, packets, channel, repair: false, parity: false })
     }
 }
 
@@ -171,6 +233,8 @@ impl Fresh {
 pub enum Outcome {
     /// Something is missing.
     Pending,
+    /// What is missing follows from what arrived: [`SchemeReceiver::shortages`].
+    Solvable,
     /// Every byte is in place.
     Whole,
 }
@@ -178,23 +242,54 @@ pub enum Outcome {
 /// A way to make messages whole.
 pub trait Scheme: Send + Sync {
     /// For people: reports, command lines.
-    fn name(&self) -> &'static str;
+    fn name(&self) -> Cow<'static, str>;
 
     /// For the peer: announced with every message.
     fn wire_id(&self) -> u8;
 
-    /// The sending half for one message.
-    fn sender(&self, m: &MessageSpec) -> Box<dyn SchemeSender>;
+    /// Extra packets that a receive should have; `m` is the longest message that it takes.
+    fn extra(&self, _m: &MessageSpec, _c: &Conditions) -> u32 {
+        0
+    }
 
-    /// The receiving half for one message.
-    fn receiver(&self, m: &MessageSpec) -> Box<dyn SchemeReceiver>;
+    /// The code that parity is made with, for a scheme that sends any.
+    fn code(&self) -> Code {
+        Code::Mds
+    }
+
+    /// The sending half for one message.
+    fn sender(&self, m: &MessageSpec, c: &Conditions) -> Box<dyn SchemeSender>;
+
+    /// The receiving half for one message, as it was announced.
+    ///
+    /// # Errors
+    /// A plan that no sender of this scheme makes.
+    fn receiver(
+        &self,
+        m: &MessageSpec,
+        plan: &Plan,
+        c: &Conditions,
+    ) -> Result<Box<dyn SchemeReceiver>, PlanError>;
 }
 
 /// Sending half of a scheme for one message. It lives until the receiver says that the message is done.
 pub trait SchemeSender: Send {
+    /// What is announced.
+    fn plan(&self) -> Plan {
+        Plan::default()
+    }
+
+    /// How parity packets are made, for a scheme that sends any.
+    fn stripes(&self) -> Option<Stripes> {
+        None
+    }
+
     /// News from the peer; late, repeated, reordered, partial or false. Work is bounded by the ranges listed and the
     /// packets newly known to have arrived.
     fn on_status(&mut self, now: Nanos, status: &Status<'_>, c: &Conditions);
+
+    /// The peer wants packets (again). Work is bounded by the ranges.
+    fn on_want(&mut self, _now: Nanos, _wanted: &mut dyn Iterator<Item = Range<u32>>, _c: &Conditions) {}
 
     /// The next run to inject, of at most `budget` packets; call it again until `None` or until the budget is spent.
     ///
@@ -209,17 +304,21 @@ pub trait SchemeSender: Send {
     fn tell(&mut self, _now: Nanos, _rtt: Nanos, _channels: &mut Channels) {}
 }
 
-/// Receiving half of a scheme for one message.
+/// Receiving half of a scheme for one message. In its [`Conditions`] the pace is the one announced, and `room` means nothing.
 pub trait SchemeReceiver: Send {
-    /// Something arrived, or the time of [`wake_at`](Self::wake_at) came.
-    fn on_progress(&mut self, now: Nanos, arrived: &Arrived) -> Outcome;
+    /// Something arrived, or the time of [`wake_at`](Self::wake_at) came. Afterwards what both views
+    /// [found](Arrived::found) is forgotten.
+    fn on_progress(&mut self, now: Nanos, v: &View<'_>, c: &Conditions) -> Outcome;
 
-    /// What to report. Where the datagram ends before the list does, the report ends at the first packet that found no
-    /// room, and the rest is due next.
-    fn report<'a>(&mut self, now: Nanos, arrived: &'a Arrived) -> Status<'a>;
+    /// Part `part`, from 0, of what to report; None when there is no more. Where the datagram ends before a list does, the
+    /// scheme learns how far it came, and says the rest next.
+    fn report<'a>(&'a mut self, now: Nanos, v: &View<'a>, c: &Conditions, part: u32) -> Option<Say<'a>>;
 
-    /// The last [`report`](Self::report) found room up to `to` (exclusive), so that the next one continues there.
+    /// Of the [`Status`] just given, what lies before `to` was written.
     fn reported(&mut self, to: u32);
+
+    /// Of the [`Say::Want`] just given, so many ranges were written.
+    fn named(&mut self, _ranges: usize) {}
 
     /// There is something to report that should not wait for more packets or for a quarter of a round trip.
     fn urgent(&self) -> bool {
@@ -228,6 +327,16 @@ pub trait SchemeReceiver: Send {
 
     /// When [`on_progress`](Self::on_progress) wants to be called without anything having arrived.
     fn wake_at(&self) -> Option<Nanos> {
+        None
+    }
+
+    /// After [`Outcome::Solvable`]: every stripe that lacks data. When all of it is computed the message is whole.
+    fn shortages(&self, _v: &View<'_>) -> Vec<Shortage> {
+        Vec::new()
+    }
+
+    /// How stripes are laid out, for a scheme that has any.
+    fn stripes(&self) -> Option<Stripes> {
         None
     }
 }

@@ -62,7 +62,6 @@ impl Runs {
         self.count
     }
 
-    #[cfg(test)]
     pub(super) fn iter(&self) -> impl Iterator<Item = &Run> {
         self.by_end.values()
     }

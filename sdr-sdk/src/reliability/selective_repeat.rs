@@ -5,9 +5,11 @@
 
 use super::ledger::{Ledger, MIN_RTO};
 use super::{
-    Arrived, Conditions, Fresh, MessageSpec, Outcome, Scheme, SchemeReceiver, SchemeSender, SendRun, Status,
+    Conditions, Fresh, MessageSpec, Outcome, Plan, PlanError, Say, Scheme, SchemeReceiver, SchemeSender,
+    SendRun, Status, View,
 };
 use crate::types::Nanos;
+use std::borrow::Cow;
 
 /// Selective Repeat with a timeout of (1 + alpha) RTT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,20 +38,25 @@ impl Default for SelectiveRepeat {
 }
 
 impl Scheme for SelectiveRepeat {
-    fn name(&self) -> &'static str {
-        "sr"
+    fn name(&self) -> Cow<'static, str> {
+        "sr".into()
     }
 
     fn wire_id(&self) -> u8 {
         1
     }
 
-    fn sender(&self, m: &MessageSpec) -> Box<dyn SchemeSender> {
+    fn sender(&self, m: &MessageSpec, _c: &Conditions) -> Box<dyn SchemeSender> {
         Box::new(Sender::new(*self, m))
     }
 
-    fn receiver(&self, _m: &MessageSpec) -> Box<dyn SchemeReceiver> {
-        Box::<Receiver>::default()
+    fn receiver(
+        &self,
+        _m: &MessageSpec,
+        _plan: &Plan,
+        _c: &Conditions,
+    ) -> Result<Box<dyn SchemeReceiver>, PlanError> {
+        Ok(Box::<Receiver>::default())
     }
 }
 
@@ -85,7 +92,7 @@ impl SchemeSender for Sender {
         if let Some((first, packets, channel)) =
             self.ledger.expire(now, self.config.rto(c.rtt), budget, c, false)
         {
-            return Some(SendRun { first, packets, channel, repair: true });
+            return Some(SendRun { first, packets, channel, repair: true, parity: false });
         }
         let run = self.fresh.next(budget, c)?;
         self.ledger.send(now, run.first, run.packets, c.packet_time_ps, run.channel);
@@ -111,13 +118,16 @@ pub struct Receiver {
 }
 
 impl SchemeReceiver for Receiver {
-    fn on_progress(&mut self, _now: Nanos, arrived: &Arrived) -> Outcome {
-        if arrived.is_whole() { Outcome::Whole } else { Outcome::Pending }
+    fn on_progress(&mut self, _now: Nanos, v: &View<'_>, _c: &Conditions) -> Outcome {
+        if v.data.is_whole() { Outcome::Whole } else { Outcome::Pending }
     }
 
-    fn report<'a>(&mut self, _now: Nanos, arrived: &'a Arrived) -> Status<'a> {
-        self.covered = arrived.covered();
-        arrived.status(self.resume.max(arrived.base()))
+    fn report<'a>(&'a mut self, _now: Nanos, v: &View<'a>, _c: &Conditions, part: u32) -> Option<Say<'a>> {
+        if part > 0 && self.resume == 0 {
+            return None;
+        }
+        self.covered = v.data.covered();
+        Some(Say::Status(v.data.status(self.resume.max(v.data.base()))))
     }
 
     fn reported(&mut self, to: u32) {

@@ -13,30 +13,36 @@
 use super::ledger::{Ledger, MIN_RTO};
 use super::selective_repeat as sr;
 use super::{
-    Arrived, Channels, Conditions, Fresh, MessageSpec, Outcome, Scheme, SchemeReceiver, SchemeSender,
-    SendRun, Status,
+    Arrived, Channels, Conditions, Fresh, MessageSpec, Outcome, Plan, PlanError, Say, Scheme, SchemeReceiver,
+    SchemeSender, SendRun, Status, View,
 };
 use crate::types::{Channel, Nanos};
+use std::borrow::Cow;
 
 /// Selective Repeat with negative acknowledgements.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SrNack;
 
 impl Scheme for SrNack {
-    fn name(&self) -> &'static str {
-        "sr-nack"
+    fn name(&self) -> Cow<'static, str> {
+        "sr-nack".into()
     }
 
     fn wire_id(&self) -> u8 {
         2
     }
 
-    fn sender(&self, m: &MessageSpec) -> Box<dyn SchemeSender> {
+    fn sender(&self, m: &MessageSpec, _c: &Conditions) -> Box<dyn SchemeSender> {
         Box::new(Sender::new(m))
     }
 
-    fn receiver(&self, _m: &MessageSpec) -> Box<dyn SchemeReceiver> {
-        Box::<Receiver>::default()
+    fn receiver(
+        &self,
+        _m: &MessageSpec,
+        _plan: &Plan,
+        _c: &Conditions,
+    ) -> Result<Box<dyn SchemeReceiver>, PlanError> {
+        Ok(Box::<Receiver>::default())
     }
 }
 
@@ -70,6 +76,11 @@ impl Sender {
             timeouts: 0,
             count_at: Nanos::ZERO,
         }
+    }
+
+    /// Everything was sent once.
+    pub fn is_out(&self) -> bool {
+        self.fresh.is_done()
     }
 
     /// The books.
@@ -131,7 +142,7 @@ impl SchemeSender for Sender {
         self.ledger.presume(now, c);
         let repair = self.ledger.repair(now, budget, c).or_else(|| self.late_repair(now, budget, c));
         if let Some((first, packets, channel)) = repair {
-            return Some(SendRun { first, packets, channel, repair: true });
+            return Some(SendRun { first, packets, channel, repair: true, parity: false });
         }
         let run = match c.channels.probe.filter(|_| self.tried.is_none() && c.room > 0) {
             Some(channel) => {
@@ -175,14 +186,14 @@ fn holes(arrived: &Arrived) -> (u32, u32) {
 }
 
 impl SchemeReceiver for Receiver {
-    fn on_progress(&mut self, now: Nanos, arrived: &Arrived) -> Outcome {
-        self.changed |= holes(arrived) != self.holes;
-        self.reports.on_progress(now, arrived)
+    fn on_progress(&mut self, now: Nanos, v: &View<'_>, c: &Conditions) -> Outcome {
+        self.changed |= holes(v.data) != self.holes;
+        self.reports.on_progress(now, v, c)
     }
 
-    fn report<'a>(&mut self, now: Nanos, arrived: &'a Arrived) -> Status<'a> {
-        (self.holes, self.changed) = (holes(arrived), false);
-        self.reports.report(now, arrived)
+    fn report<'a>(&'a mut self, now: Nanos, v: &View<'a>, c: &Conditions, part: u32) -> Option<Say<'a>> {
+        (self.holes, self.changed) = (holes(v.data), false);
+        self.reports.report(now, v, c, part)
     }
 
     fn reported(&mut self, to: u32) {

@@ -6,7 +6,8 @@
 #![forbid(unsafe_code)]
 
 use super::{
-    ANNOUNCE, Announce, DONE, DONE_ENTRY, DONE_HEAD, MIN_REPORT, REPORT, REPORT_HEAD, Span, Status, USER,
+    ANNOUNCE, Announce, DONE, DONE_ENTRY, DONE_HEAD, LOSS, LOSS_LEN, LossCount, MIN_REPORT, REPORT, REPORT_HEAD, Span,
+    Status, USER, WANT, WANT_HEAD,
 };
 use crate::types::Seq;
 use std::ops::Range;
@@ -163,6 +164,41 @@ impl<'a> Encoder<'a> {
         self.out[start + 17..start + 21].copy_from_slice(&to.to_be_bytes());
         self.out[start + 21..start + 23].copy_from_slice(&count.to_be_bytes());
         Ok(Reported { bytes: self.out.len() - start, to, next: full.then_some(to) })
+    }
+
+    /// Appends a WANT of at most `budget` bytes with as many of `ranges` as fit, and returns how many and the bytes; without
+    /// any, nothing is appended. They are ascending and never touch.
+    pub fn want(&mut self, seq: Seq, ranges: &[Range<u32>], budget: usize) -> (usize, usize) {
+        let have = self.room().min(budget);
+        let start = self.out.len();
+        if have < WANT_HEAD {
+            return (0, 0);
+        }
+        self.out.push(WANT);
+        self.out.extend_from_slice(&seq.0.to_be_bytes());
+        self.out.extend_from_slice(&[0; 2]);
+        let mut writer = RangeWriter { out: self.out, end: start + have, count: 0, at: 0 };
+        let written = ranges.iter().take_while(|r| writer.write(r)).count();
+        let count = writer.count;
+        if written == 0 {
+            self.out.truncate(start);
+            return (0, 0);
+        }
+        self.out[start + 9..start + 11].copy_from_slice(&count.to_be_bytes());
+        (written, self.out.len() - start)
+    }
+
+    /// Appends a LOSS; false, and nothing appended, when it does not fit.
+    #[must_use]
+    pub fn loss(&mut self, loss: &LossCount) -> bool {
+        if LOSS_LEN > self.room() {
+            return false;
+        }
+        self.out.push(LOSS);
+        for n in [loss.packets, loss.missing, loss.bursts] {
+            self.out.extend_from_slice(&n.to_be_bytes());
+        }
+        true
     }
 
     /// Appends a DONE with as many entries as fit and returns how many; without any, nothing is appended.

@@ -1,0 +1,114 @@
+//! How much a path loses, from what is missing when it is first looked at: counted by the receiver, judged by the sender.
+
+#![forbid(unsafe_code)]
+
+use super::frames::LossCount;
+use crate::reliability::{Arrived, Loss};
+
+/// Bursts that have to be seen before their mean length is believed.
+const BURSTS: u64 = 50;
+
+/// Packets over which losses are remembered: older ones count for half each time.
+const MEMORY: u64 = 1 << 20;
+
+/// Least loss that is assumed: what was never lost is not proven lossless.
+const FLOOR: f64 = 1e-4;
+
+/// Counts what a receiver sees of one message; the sums are kept by its connection.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Seen {
+    covered: u32,
+}
+
+impl Seen {
+    /// Counts what was looked at since the last call.
+    pub(super) fn count(&mut self, arrived: &Arrived, sum: &mut LossCount) {
+        let fresh = self.covered..arrived.covered();
+        if fresh.is_empty() {
+            return;
+        }
+        self.covered = fresh.end;
+        sum.packets += u64::from(fresh.end - fresh.start);
+        for r in arrived.missing().within(fresh.clone()) {
+            sum.missing += u64::from(r.end - r.start);
+            // One that began before was counted there.
+            let goes_on = r.start == fresh.start && r.start > 0 && arrived.missing().contains(r.start - 1);
+            sum.bursts += u64::from(!goes_on);
+        }
+    }
+}
+
+/// What a sender makes of the counts that it is told.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct LossMeter {
+    last: LossCount,
+    /// Of late: packets, missing, bursts.
+    packets: f64,
+    missing: f64,
+    bursts: f64,
+}
+
+impl LossMeter {
+    /// Takes a cumulative count; one that is older than another changes nothing.
+    pub(super) fn told(&mut self, count: &LossCount) {
+        if count.packets <= self.last.packets {
+            return;
+        }
+        self.packets += (count.packets - self.last.packets) as f64;
+        self.missing += count.missing.saturating_sub(self.last.missing) as f64;
+        self.bursts += count.bursts.saturating_sub(self.last.bursts) as f64;
+        self.last = *count;
+        if self.packets > MEMORY as f64 {
+            self.packets /= 2.0;
+            self.missing /= 2.0;
+            self.bursts /= 2.0;
+        }
+    }
+
+    /// An upper estimate: of x bursts in N packets of B each, (x + 2 sqrt(x + 1) + 3) B / N, as long as that is less than what is
+    /// assumed of an unknown path.
+    pub(super) fn loss(&self) -> Loss {
+        let unknown = Loss::default();
+        let burst = match self.bursts {
+            x if x < 1.0 => unknown.burst,
+            x if x < BURSTS as f64 => (self.missing / x).max(unknown.burst),
+            x => (self.missing / x).max(1.0),
+        };
+        let mean = if self.bursts < 1.0 { 1.0 } else { self.missing / self.bursts };
+        let x = self.bursts;
+        let upper = (x + 2.0 * (x + 1.0).sqrt() + 3.0) * mean / self.packets.max(1.0);
+        let seen = self.missing / self.packets.max(1.0);
+        // The prior holds until the evidence says less, or more.
+        let probability = upper.min(unknown.probability.max(2.0 * seen)).clamp(FLOOR, 0.5);
+        Loss { probability, burst }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_seen_is_the_prior_and_much_seen_is_the_truth() {
+        let mut m = LossMeter::default();
+        assert_eq!(m.loss(), Loss::default());
+        m.told(&LossCount { packets: 1_000_000, missing: 1_600, bursts: 100 });
+        let loss = m.loss();
+        assert!((1.6e-3..2.2e-3).contains(&loss.probability), "{loss:?}");
+        assert!((loss.burst - 16.0).abs() < 0.1);
+        // Repeated and older counts change nothing.
+        let before = m.loss();
+        m.told(&LossCount { packets: 1_000_000, missing: 1_600, bursts: 100 });
+        m.told(&LossCount { packets: 1_000, missing: 16, bursts: 1 });
+        assert_eq!(m.loss(), before);
+    }
+
+    #[test]
+    fn a_clean_path_is_trusted_slowly() {
+        let mut m = LossMeter::default();
+        m.told(&LossCount { packets: 100, missing: 0, bursts: 0 });
+        assert_eq!(m.loss().probability, 1e-2);
+        m.told(&LossCount { packets: 1_000_000, missing: 0, bursts: 0 });
+        assert_eq!(m.loss().probability, FLOOR);
+    }
+}

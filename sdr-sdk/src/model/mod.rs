@@ -1,0 +1,3 @@
+//! Models.
+#![forbid(unsafe_code)]
+pub mod rows;

@@ -1,0 +1,128 @@
+//! How much parity a message gets, and when: the choice of a sender before the first packet.
+//!
+//! Too little parity costs a round trip, too much costs wire and processor only: unused parity follows the data and delays
+//! nothing. So everything here errs towards more.
+
+use super::super::{Conditions, MessageSpec};
+use super::stripes::{MAX_COLUMNS, MAX_K, Plan};
+use crate::model::rows::rows;
+use crate::types::Nanos;
+
+/// Probability that parity does not suffice for a message.
+const FAILURE: f64 = 1e-4;
+
+/// Least parity rows of a wide stripe: with them an estimate of the loss may be ten times too low, up to a loss of 1e-2.
+const FLOOR: u32 = 16;
+
+/// Columns of the code that a plan leaves free.
+const RESERVE: u32 = 16;
+
+/// A tail on a path without a pace, in packets.
+const UNPACED_TAIL: u32 = 1_024;
+
+/// What is known of a direction's losses.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Loss {
+    /// Probability that a packet is lost; an upper estimate.
+    pub probability: f64,
+    /// Mean packets lost in a row; an upper estimate, at least 1.
+    pub burst: f64,
+}
+
+impl Default for Loss {
+    /// What is assumed of a path before anything was seen.
+    fn default() -> Self {
+        Self { probability: 1e-2, burst: 16.0 }
+    }
+}
+
+/// How a message is sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Choice {
+    /// What is announced.
+    pub plan: Plan,
+    /// Between the last data packet and the first parity packet of a shallow group, so that no burst hits both.
+    pub gap: Nanos,
+    /// Copies of a late repair.
+    pub copies: u32,
+}
+
+/// Shortest time between two reports, about.
+pub fn report_interval(rtt: Nanos) -> Nanos {
+    Nanos((rtt.0 / 512).max(20_000))
+}
+
+/// How many reports in a row name a loss: so many that all are lost with less than [`FAILURE`], for all losses of a round
+/// trip together; at least 3.
+pub fn report_copies(c: &Conditions) -> u32 {
+    repetitions(c, packets_in(c.rtt, c)).clamp(3, 8)
+}
+
+/// Transmissions of each of `of` packets until all arrived but for [`FAILURE`].
+fn repetitions(c: &Conditions, of: f64) -> u32 {
+    let p = c.loss.probability.clamp(1e-9, 0.9);
+    let losses = (of * p).max(1.0);
+    ((FAILURE / losses).ln() / p.ln()).ceil().max(1.0) as u32
+}
+
+fn packets_in(t: Nanos, c: &Conditions) -> f64 {
+    match c.packet_time_ps {
+        0 => f64::from(UNPACED_TAIL),
+        ps => t.0 as f64 * 1_000.0 / ps as f64,
+    }
+}
+
+/// Packets at the end of a message for which a repair that is asked for comes too late: what leaves in a round trip, and
+/// in the time until a loss is noticed and reported. Too long costs little, too short much.
+pub fn tail(c: &Conditions) -> u32 {
+    let late = Nanos(report_interval(c.rtt).0 * 4) + c.channels.reordering;
+    let packets = packets_in(c.rtt + late, c).ceil();
+    if c.packet_time_ps == 0 { UNPACED_TAIL } else { packets.clamp(1.0, 1e9) as u32 }
+}
+
+/// The parity of a message whose last `tail` packets are protected.
+pub fn choose(m: &MessageSpec, c: &Conditions) -> Choice {
+    let protected = tail(c).min(m.packets);
+    if protected == 0 {
+        return Choice::default();
+    }
+    let p = c.loss.probability.clamp(1e-9, 0.5);
+    let burst = c.loss.burst.max(1.0);
+    let mut widest = MAX_K;
+    loop {
+        // Depth travels in 16 bits: beyond, less is protected.
+        let depth = protected.div_ceil(widest).min(u16::MAX.into());
+        let k = protected.div_ceil(depth).min(widest);
+        let shallow = f64::from(depth) < 4.0 * burst;
+        let slots = if shallow { gap_slots(burst, c) } else { 0 };
+        let least = if k == 1 { 2 } else { FLOOR.min(k.max(3)) };
+        let m0 = match rows(k, depth, p, burst, slots, FAILURE) {
+            Some(m0) if m0.max(least) + k <= MAX_COLUMNS => m0.max(least),
+            // A narrower stripe has more room, down to where the loss is beyond any code.
+            _ if widest > 16 => {
+                widest -= 8;
+                continue;
+            }
+            _ => MAX_COLUMNS - k,
+        };
+        let plan = Plan { k: k as u16, m: m0 as u16, interleave: depth as u16 };
+        let gap = Nanos((u128::from(slots) * u128::from(c.packet_time_ps) / 1_000) as u64);
+        let copies = repetitions(c, packets_in(c.rtt, c)).saturating_sub(1).clamp(1, 8);
+        return Choice { plan, gap, copies };
+    }
+}
+
+/// Slots from data to parity: eight bursts, at most a 500th of the round trip.
+fn gap_slots(burst: f64, c: &Conditions) -> u32 {
+    let most = if c.packet_time_ps == 0 { 0.0 } else { packets_in(Nanos(c.rtt.0 / 500), c) };
+    (8.0 * burst).min(most).floor() as u32
+}
+
+/// Extra packets worth having behind a receive of `m`.
+pub fn extra(m: &MessageSpec, c: &Conditions) -> u32 {
+    let choice = choose(m, c);
+    let stripes = u32::from(choice.plan.interleave);
+    let rows = (u32::from(choice.plan.m) + RESERVE).min(256 - u32::from(choice.plan.k));
+    // A sender whose round trip differs a little needs a stripe more.
+    (stripes + stripes / 16).saturating_mul(rows)
+}
