@@ -9,7 +9,7 @@ use netem::{MemoryConfig, MemoryNet};
 use sdr_sdk::ImmLayout;
 use sdr_sdk::fabric::soft::wire::{HEADER, Header, PacketType, parse};
 use sdr_sdk::fabric::soft::{Link, SoftFabric};
-use sdr_sdk::fabric::{Event, Fabric, Grant, QueueSpec, WriteRun};
+use sdr_sdk::fabric::{Event, Fabric, Grant, Landing, QueueSpec, WriteRun};
 use sdr_sdk::memory::Region;
 use sdr_sdk::types::{Channel, Generation, MessageId, Nanos, QueueSet, Seq, SlotGen};
 
@@ -50,7 +50,7 @@ fn packets(payload: usize) -> f64 {
     let src = src.slice(a.register(&src).expect("register"));
     let dst = dst.slice(b.register(&dst).expect("register"));
     let at = SlotGen { slot: MessageId(0), generation: Generation(0), seq: Seq(0) };
-    b.arm(qb.q, at, dst).expect("arm");
+    b.arm(qb.q, at, &Landing::data(dst, spec.payload)).expect("arm");
     let (mut runs, mut seen) = (Vec::new(), 0u64);
     let mut none = |_: Event<'_>| {};
     best(u64::from(PACKETS * ROUNDS), || {
@@ -58,8 +58,16 @@ fn packets(payload: usize) -> f64 {
             for first in (0..PACKETS).step_by(64) {
                 let ch = Channel((first / 64 % 4) as u8);
                 let part = src.slice(first as usize * payload, 64 * payload);
-                let run =
-                    WriteRun { q: qa.q, at, grant: Grant::default(), first, packets: 64, src: part, user: 0 };
+                let run = WriteRun {
+                    q: qa.q,
+                    at,
+                    grant: Grant::default(),
+                    first,
+                    packets: 64,
+                    payload: spec.payload,
+                    src: part,
+                    user: 0,
+                };
                 assert_eq!(a.post(Nanos(1), ch, &[run]), 64);
                 for ch in (0..4).map(Channel) {
                     a.poll(Nanos(1), ch, &mut none);

@@ -23,10 +23,10 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use sdr_sdk::fabric::{
-    Caps, CompletionModel, CompletionRun, Event, EventSink, Fabric, FabricError, Grant, Opened, QueueSpec,
-    WriteRun,
+    Caps, CompletionModel, CompletionRun, Event, EventSink, Fabric, FabricError, Grant, Landing, Opened,
+    QueueSpec, WriteRun,
 };
-use sdr_sdk::memory::{RawSlice, Region, RegionId};
+use sdr_sdk::memory::{Region, RegionId};
 use sdr_sdk::types::{Channel, Nanos, QueueSet, SlotGen};
 
 use crate::link::{Link, LinkSpec};
@@ -363,8 +363,8 @@ unsafe impl Fabric for SimFabric {
         self.with_nic(|nic, _| nic.deregister(region));
     }
 
-    fn arm(&mut self, q: QueueSet, at: SlotGen, dst: RawSlice) -> Result<Option<Grant>, FabricError> {
-        self.with_nic(|nic, _| nic.arm(q, at, dst))
+    fn arm(&mut self, q: QueueSet, at: SlotGen, to: &Landing) -> Result<Option<Grant>, FabricError> {
+        self.with_nic(|nic, _| nic.arm(q, at, to))
     }
 
     /// Counts the delay from the latest `now` of the net. What is not armed is confirmed as well.

@@ -14,10 +14,16 @@ mod loom_tests;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
-/// How a receive is divided.
+/// How a receive is divided: chunks of data, then chunks of extra packets.
+///
+/// Packet offsets and chunk numbers run on from data to extra. Extra begins at a chunk boundary, so the last data chunk may
+/// be followed by offsets that belong to nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
     packets: u32,
+    /// Computed once, because each record asks for it.
+    first_extra: u32,
+    extra: u32,
     per_chunk: u8,
 }
 
@@ -28,12 +34,42 @@ impl Shape {
     /// When `per_chunk` is not in 1..=64.
     pub fn new(packets: u32, per_chunk: u8) -> Self {
         assert!((1..=64).contains(&per_chunk), "a chunk has 1 to 64 packets, not {per_chunk}");
-        Self { packets, per_chunk }
+        let n = u32::from(per_chunk);
+        Self { packets, first_extra: packets.div_ceil(n).saturating_mul(n), extra: 0, per_chunk }
     }
 
-    /// Packets in the receive.
+    /// The same data followed by `extra` packets, in chunks of their own; the last one may be shorter.
+    pub fn with_extra(self, extra: u32) -> Self {
+        Self { extra, ..self }
+    }
+
+    /// Data packets in the receive.
     pub fn packets(self) -> u32 {
         self.packets
+    }
+
+    /// Extra packets behind the data.
+    pub fn extra(self) -> u32 {
+        self.extra
+    }
+
+    /// Offset of the first extra packet: the data packets rounded up to whole chunks.
+    pub fn first_extra(self) -> u32 {
+        self.first_extra
+    }
+
+    /// One past the last offset that belongs to the receive.
+    pub fn end(self) -> u32 {
+        if self.extra == 0 { self.packets } else { self.first_extra.saturating_add(self.extra) }
+    }
+
+    /// Those of `packets` packets from `first` that belong to the receive: of the data, and of the extra packets. Either
+    /// range may be empty, and then starts anywhere.
+    #[inline]
+    pub fn inside(self, first: u32, packets: u32) -> [Range<u32>; 2] {
+        let end = first.saturating_add(packets);
+        let extra_end = self.first_extra.saturating_add(self.extra);
+        [first..end.min(self.packets), first.max(self.first_extra)..end.min(extra_end)]
     }
 
     /// Packets a chunk.
@@ -41,9 +77,14 @@ impl Shape {
         self.per_chunk
     }
 
-    /// Chunks in the receive.
+    /// Chunks of data in the receive.
     pub fn chunks(self) -> u32 {
         self.packets.div_ceil(self.per_chunk as u32)
+    }
+
+    /// Chunks of data and of extra packets.
+    pub fn all_chunks(self) -> u32 {
+        self.end().div_ceil(self.per_chunk as u32)
     }
 }
 
@@ -51,7 +92,7 @@ impl Shape {
 pub trait HostBitmap: Send + Sync {
     /// Division of the receive.
     fn shape(&self) -> Shape;
-    /// One byte a chunk: 1 once all its packets arrived, stored with Release after the payload.
+    /// One byte a chunk, those of extra packets last: 1 once all its packets arrived, stored with Release after the payload.
     fn chunks(&self) -> &[AtomicU8];
     /// User immediate: the value in the low half, a mask of the fragments received in the high half (bit i of it for
     /// fragment i, which rides in the packets with offset mod fragments = i).
@@ -77,8 +118,13 @@ pub struct PacketBits {
     /// Packets that a word holds: a multiple of the chunk, 33 to 64.
     word_packets: u32,
     word_chunks: u32,
-    /// All packets of a chunk, and of the last chunk, which may be shorter; at bit 0.
+    /// All packets of a chunk; at bit 0.
     full: u64,
+    /// The chunks that may be shorter, the last one of data and the last one of all, and all packets of them. Where one does
+    /// not exist, its number is that of no chunk.
+    last_data: u32,
+    last_data_full: u64,
+    last: u32,
     last_full: u64,
     words: Box<[AtomicU64]>,
     chunks: Box<[AtomicU8]>,
@@ -95,14 +141,22 @@ impl PacketBits {
     pub fn new(shape: Shape) -> Self {
         let per_chunk = u32::from(shape.per_chunk);
         let word_chunks = 64 / per_chunk;
-        let chunks = shape.chunks();
-        let last = shape.packets - chunks.saturating_sub(1) * per_chunk;
+        let chunks = shape.all_chunks();
+        // Packets in the last of the chunks that `packets` make.
+        let rest = |packets: u32| match packets % per_chunk {
+            0 => per_chunk,
+            rest => rest,
+        };
+        let last = if shape.extra > 0 { shape.extra } else { shape.packets };
         Self {
             shape,
             word_packets: word_chunks * per_chunk,
             word_chunks,
             full: low_bits(per_chunk),
-            last_full: low_bits(last.max(1)),
+            last_data: shape.chunks().wrapping_sub(1),
+            last_data_full: low_bits(rest(shape.packets)),
+            last: chunks.wrapping_sub(1),
+            last_full: low_bits(rest(last)),
             words: (0..chunks.div_ceil(word_chunks)).map(|_| AtomicU64::new(0)).collect(),
             chunks: (0..chunks).map(|_| AtomicU8::new(0)).collect(),
             user: AtomicU64::new(0),
@@ -117,15 +171,21 @@ impl PacketBits {
         self.user = AtomicU64::new(0);
     }
 
-    /// Records `packets` consecutive packets from `first`, whose payload the caller has already placed; packets beyond
-    /// the end of the receive are ignored. One atomic operation for each word of 33 to 64 packets.
+    /// Records `packets` consecutive packets from `first`, whose payload the caller has already placed; packets that do not
+    /// belong to the receive are ignored. One atomic operation for each word of 33 to 64 packets.
     #[inline]
     pub fn record(&self, first: u32, packets: u32) -> Recorded {
-        let end = first.saturating_add(packets).min(self.shape.packets);
         let mut done = Recorded::default();
-        if first >= end {
-            return done;
+        for Range { start, end } in self.shape.inside(first, packets) {
+            if start < end {
+                self.record_inside(start, end, &mut done);
+            }
         }
+        done
+    }
+
+    #[inline]
+    fn record_inside(&self, first: u32, end: u32, done: &mut Recorded) {
         // W is 64 in the common case of a power of two; a shift is several times cheaper than the division.
         let (mut word, mut bit) = match self.word_packets {
             64 => (first / 64, first % 64),
@@ -145,7 +205,7 @@ impl PacketBits {
             }
             left -= n;
             if left == 0 {
-                return done;
+                return;
             }
             word += 1;
             bit = 0;
@@ -162,11 +222,14 @@ impl PacketBits {
             64 => (0, 0),
             p => (fresh.trailing_zeros() / p, fresh.ilog2() / p),
         };
-        let last = self.chunks.len() as u32 - 1;
         let mut published = 0;
         for i in from..=to {
             let chunk = base + i;
-            let full = if chunk == last { self.last_full } else { self.full };
+            let full = match chunk {
+                c if c == self.last => self.last_full,
+                c if c == self.last_data => self.last_data_full,
+                _ => self.full,
+            };
             let full = full << (i * per_chunk);
             if now & full == full && fresh & full != 0 {
                 self.chunks[chunk as usize].store(1, Ordering::Release);
@@ -231,10 +294,19 @@ pub struct Bitmap<'a> {
 }
 
 impl<'a> Bitmap<'a> {
-    /// A view of `b`.
+    /// A view of the data chunks of `b`.
     pub fn new(b: &'a dyn HostBitmap) -> Self {
-        let (chunks, n) = (b.chunks(), b.shape().chunks() as usize);
-        Self { chunks: &chunks[..n.min(chunks.len())] }
+        Self::first(b, b.shape().chunks())
+    }
+
+    /// A view of the data chunks of `b` and of the chunks of extra packets behind them.
+    pub fn with_extra(b: &'a dyn HostBitmap) -> Self {
+        Self::first(b, b.shape().all_chunks())
+    }
+
+    fn first(b: &'a dyn HostBitmap, n: u32) -> Self {
+        let chunks = b.chunks();
+        Self { chunks: &chunks[..(n as usize).min(chunks.len())] }
     }
 
     fn at(self, i: usize) -> bool {

@@ -23,13 +23,15 @@
 //! | close | 1 | code of a [`CloseReason`] |
 //! | drain | 8 + 8 | first seq of a wholly closed round, packets posted on its generation since the connection began |
 //! | echo | 8 + 8 | newest `sent at` from the peer; how long ago it came in, ns |
-//! | entry, repeated | 9 or 21 | see below |
+//! | entry, repeated | 17 or 29 | see below |
 //! | upper payload | rest | opaque |
 //!
 //! | field of an entry | bytes | meaning |
 //! |---|---|---|
 //! | packets per chunk | 1 | 1 to 64, 0 for a withdrawn receive; 0x80 is added when key and address follow |
 //! | length | 8 | bytes of the receive |
+//! | payload | 4 | bytes of a full packet of its message, 0 for a withdrawn receive |
+//! | extra | 4 | packets that it takes behind its data |
 //! | key, address | 4 + 8 | left out when both are zero, as on fabrics that derive them |
 
 #![forbid(unsafe_code)]
@@ -39,12 +41,12 @@ pub(crate) mod wire;
 #[cfg(test)]
 mod tests;
 
-use crate::fabric::{Grant, MAX_CONTROL};
+use crate::fabric::{Grant, MAX_CONTROL, QueueSpec};
 use crate::types::{Nanos, Seq};
 use wire::Reader;
 
 /// Format version that is written, and the only one that is read.
-pub const VERSION: u8 = 1;
+pub const VERSION: u8 = 2;
 
 /// Most packets in a chunk.
 pub const MAX_PER_CHUNK: u8 = 64;
@@ -62,8 +64,8 @@ const FIXED: usize = 51;
 const CLOSE_LEN: usize = 1;
 const DRAIN_LEN: usize = 16;
 const ECHO_LEN: usize = 16;
-const PLAIN_ENTRY: usize = 9;
-const KEYED_ENTRY: usize = 21;
+const PLAIN_ENTRY: usize = 17;
+const KEYED_ENTRY: usize = 29;
 
 /// Largest upper payload beside any header, in bytes.
 pub const MAX_UPPER: usize = MAX_CONTROL - FIXED - CLOSE_LEN - DRAIN_LEN - ECHO_LEN;
@@ -186,13 +188,34 @@ pub struct CtsEntry {
     pub bytes: u64,
     /// Packets per chunk, 1 to [`MAX_PER_CHUNK`]; 0 when withdrawn.
     pub per_chunk: u8,
+    /// Bytes of a full packet; 0 when withdrawn.
+    pub payload: u32,
+    /// Packets that may be sent behind the data, from the next chunk boundary on.
+    pub extra: u32,
     /// What a write into it needs.
     pub grant: Grant,
 }
 
 impl CtsEntry {
     /// Owed for a receive that was completed before its grant was seen: a message sent to it goes nowhere.
-    pub const WITHDRAWN: Self = Self { bytes: 0, per_chunk: 0, grant: Grant { key: 0, address: 0 } };
+    pub const WITHDRAWN: Self =
+        Self { bytes: 0, per_chunk: 0, payload: 0, extra: 0, grant: Grant { key: 0, address: 0 } };
+
+    /// Whether a queue pair of this kind can send what is granted.
+    pub fn fits(&self, spec: &QueueSpec) -> bool {
+        if *self == Self::WITHDRAWN {
+            return true;
+        }
+        if self.per_chunk == 0 || self.payload == 0 || self.payload > spec.payload {
+            return false;
+        }
+        let data = self.bytes.div_ceil(self.payload.into());
+        let end = match self.extra {
+            0 => data,
+            extra => first_extra(data, self.per_chunk).saturating_add(extra.into()),
+        };
+        end <= spec.layout.max_packets().into()
+    }
 
     /// Bytes it takes.
     fn encoded_len(&self) -> usize {
@@ -203,6 +226,8 @@ impl CtsEntry {
         let keyed = self.grant != Grant::default();
         out.push(self.per_chunk | if keyed { KEYED } else { 0 });
         out.extend_from_slice(&self.bytes.to_be_bytes());
+        out.extend_from_slice(&self.payload.to_be_bytes());
+        out.extend_from_slice(&self.extra.to_be_bytes());
         if keyed {
             out.extend_from_slice(&self.grant.key.to_be_bytes());
             out.extend_from_slice(&self.grant.address.to_be_bytes());
@@ -216,13 +241,21 @@ impl CtsEntry {
             return Err(DecodeError::PerChunk(per_chunk));
         }
         let bytes = r.u64().ok_or(DecodeError::Truncated)?;
+        let payload = r.u32().ok_or(DecodeError::Truncated)?;
+        let extra = r.u32().ok_or(DecodeError::Truncated)?;
         let mut grant = Grant::default();
         if head & KEYED != 0 {
             grant.key = r.u32().ok_or(DecodeError::Truncated)?;
             grant.address = r.u64().ok_or(DecodeError::Truncated)?;
         }
-        Ok(Self { bytes, per_chunk, grant })
+        Ok(Self { bytes, per_chunk, payload, extra, grant })
     }
+}
+
+/// Offset of the first extra packet behind `data` packets in chunks of `per_chunk`: the next chunk boundary.
+pub fn first_extra(data: u64, per_chunk: u8) -> u64 {
+    let per_chunk = u64::from(per_chunk.max(1));
+    data.div_ceil(per_chunk).saturating_mul(per_chunk)
 }
 
 const fn valid_per_chunk(n: u8) -> bool {

@@ -60,7 +60,7 @@ pub struct EngineCounters {
     pub duplicate: u64,
     /// Slot not armed, or armed for another generation.
     pub late: u64,
-    /// Offset beyond the end of the receive.
+    /// Offset that is not one of the receive's: behind its data, or beyond its extra packets.
     pub out_of_range: u64,
 }
 

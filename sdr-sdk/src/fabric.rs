@@ -56,7 +56,7 @@ pub struct QueueSpec {
     pub slots: u32,
     /// Generations G; a power of two.
     pub generations: u32,
-    /// Payload bytes of every packet but the last of a message.
+    /// Most payload bytes of a packet; what a message is cut into is settled by its receive, see [`Landing`].
     pub payload: u32,
     /// User immediates travel in the packets.
     pub user_immediate: bool,
@@ -120,7 +120,75 @@ pub struct Grant {
     pub address: u64,
 }
 
-/// Consecutive packets of one message, to be written on one channel.
+/// Where the packets of one receive go, and how long they are.
+///
+/// Packets from offset 0 on land in `dst`, `payload` bytes apart; each may be shorter than that, for the message may end
+/// before the receive does. Packets from `first_extra` on land in `extra`, `payload` bytes apart, and are full. Offsets
+/// that are neither, behind `dst` or behind `extra`, reach no memory.
+#[derive(Clone, Copy, Debug)]
+pub struct Landing {
+    /// The data.
+    pub dst: RawSlice,
+    /// Scratch memory for redundancy: whole packets.
+    pub extra: Option<RawSlice>,
+    /// Bytes of a full packet; at least one, at most [`QueueSpec::payload`].
+    pub payload: u32,
+    /// Offset of the first packet of `extra`, at or behind the last one of `dst`; of no meaning without `extra`.
+    pub first_extra: u32,
+}
+
+impl Landing {
+    /// Data alone.
+    pub fn data(dst: RawSlice, payload: u32) -> Self {
+        Self { dst, extra: None, payload, first_extra: 0 }
+    }
+
+    /// Both pieces of memory.
+    pub fn slices(&self) -> impl Iterator<Item = RawSlice> {
+        [Some(self.dst), self.extra].into_iter().flatten()
+    }
+
+    /// The memory from packet `first` to the end of the part that it is in, empty where it is in none, and whether
+    /// packets there may be short.
+    pub fn room(&self, first: u32) -> (RawSlice, bool) {
+        let (part, from, short) = match self.extra {
+            Some(extra) if first >= self.first_extra => (extra, first - self.first_extra, false),
+            _ => (self.dst, first, true),
+        };
+        let start = (u64::from(from) * u64::from(self.payload)).min(part.len() as u64) as usize;
+        (part.slice(start, part.len() - start), short)
+    }
+
+    /// What every fabric asks of a landing on queues of this kind.
+    ///
+    /// # Errors
+    /// The number that is out of its limits.
+    pub fn check(&self, spec: &QueueSpec) -> Result<(), FabricError> {
+        let limit = |what, asked, allowed| Err(FabricError::Limit { what, asked, allowed });
+        let payload = u64::from(self.payload);
+        if payload == 0 || self.payload > spec.payload {
+            return limit("payload of a receive", payload, spec.payload.into());
+        }
+        let data = (self.dst.len() as u64).div_ceil(payload);
+        let (extra, end) = match self.extra {
+            Some(extra) => {
+                let extra = extra.len() as u64;
+                (extra, u64::from(self.first_extra) + extra / payload)
+            }
+            None => (0, data),
+        };
+        if extra % payload != 0 {
+            return limit("bytes of extra packets beyond whole ones", extra % payload, 0);
+        }
+        if self.extra.is_some() && data > self.first_extra.into() {
+            return limit("packets before the first extra one", data, self.first_extra.into());
+        }
+        let max = u64::from(spec.layout.max_packets());
+        if end > max { limit("packets of a receive", end, max) } else { Ok(()) }
+    }
+}
+
+/// Consecutive packets of one message, to be written on one channel. They are all data, or all extra packets.
 #[derive(Clone, Copy, Debug)]
 pub struct WriteRun {
     /// Queues of the queue pair.
@@ -133,7 +201,9 @@ pub struct WriteRun {
     pub first: u32,
     /// Number of packets; at least one.
     pub packets: u32,
-    /// The bytes of exactly these packets; every packet but the last is full.
+    /// Bytes of a full packet, as the receiver granted it: [`Landing::payload`].
+    pub payload: u32,
+    /// The bytes of exactly these packets; every packet but the last is full, and the last one of extra packets too.
     pub src: RawSlice,
     /// The user immediate, cut into fragments by the layout; zero when unused.
     pub user: u32,
@@ -259,7 +329,7 @@ pub enum FabricError {
 /// Carries packets and owns keys.
 ///
 /// # Safety
-/// The context lets go of memory on the word of this trait. An implementation writes to the `dst` of `arm` only from
+/// The context lets go of memory on the word of this trait. An implementation writes to the landing of `arm` only from
 /// that call until it reported [`Event::Disarmed`] or returned from `close`; it reads the `src` of `post` only until it
 /// reported [`Event::Sent`] for those packets or returned from `close`; it uses a region only between `register` and
 /// `deregister`. Completions are reported after the payload is in place, and only for packets that were verified.
@@ -286,9 +356,9 @@ pub unsafe trait Fabric: Send {
     /// Undoes `register`; nothing is armed in or posted from the region.
     fn deregister(&mut self, region: RegionId);
 
-    /// Lets packets of `at` into `dst`, and no other packets. Without a grant the key works only from
+    /// Lets packets of `at` into the landing, and no other packets. Without a grant the key works only from
     /// [`Event::Armed`] on; `disarm` is allowed before that.
-    fn arm(&mut self, q: QueueSet, at: SlotGen, dst: RawSlice) -> Result<Option<Grant>, FabricError>;
+    fn arm(&mut self, q: QueueSet, at: SlotGen, to: &Landing) -> Result<Option<Grant>, FabricError>;
 
     /// Takes the key away; answered by [`Event::Disarmed`] once no packet can touch the buffer.
     fn disarm(&mut self, q: QueueSet, at: SlotGen);

@@ -25,7 +25,7 @@ pub(crate) mod send_side;
 pub use self::core::QpCounters;
 pub use info::{ConnectError, InfoError, QpInfo};
 pub use link::Closed;
-pub use recv::{RecvHandle, RecvQp, Retire};
+pub use recv::{RecvHandle, RecvOptions, RecvQp, Retire};
 pub use send::{Path, SendHandle, SendQp, SendState, Stream, StreamError};
 pub use send_side::NextGrant;
 
@@ -53,7 +53,7 @@ pub enum PostError<B> {
         /// Bytes of the receive.
         posted: u64,
     },
-    /// Longer than a message can be with this layout and payload size.
+    /// Longer than a message can be with this layout, payload size and number of extra packets.
     #[error("{len} bytes, a message has at most {max}")]
     TooLarge {
         /// The refused buffer.
@@ -81,6 +81,26 @@ pub enum PostError<B> {
         /// The value.
         asked: u32,
     },
+    /// Payload bytes a packet outside 1 to those of the queue pair.
+    #[error("{asked} payload bytes a packet; give 1 to {max}")]
+    Payload {
+        /// The refused buffer.
+        buf: B,
+        /// The value.
+        asked: u32,
+        /// Those of the queue pair.
+        max: u32,
+    },
+    /// The extra buffer is not whole packets.
+    #[error("{len} bytes for extra packets; give a multiple of the {payload} of a packet")]
+    Extra {
+        /// The refused buffer.
+        buf: B,
+        /// Bytes of the extra buffer.
+        len: u64,
+        /// Bytes of a packet.
+        payload: u32,
+    },
     /// The buffer is memory of another context.
     #[error("the buffer was registered with another context")]
     Foreign(B),
@@ -100,7 +120,27 @@ impl<B> PostError<B> {
             Self::TooLong { buf, .. }
             | Self::TooLarge { buf, .. }
             | Self::ImmediateNeedsPackets { buf, .. }
-            | Self::Chunk { buf, .. } => buf,
+            | Self::Chunk { buf, .. }
+            | Self::Payload { buf, .. }
+            | Self::Extra { buf, .. } => buf,
+        }
+    }
+
+    /// The same refusal of another form of the buffer.
+    pub(crate) fn map<C>(self, f: impl FnOnce(B) -> C) -> PostError<C> {
+        match self {
+            Self::Busy(b) => PostError::Busy(f(b)),
+            Self::Foreign(b) => PostError::Foreign(f(b)),
+            Self::TooLong { buf, len, posted } => PostError::TooLong { buf: f(buf), len, posted },
+            Self::TooLarge { buf, len, max } => PostError::TooLarge { buf: f(buf), len, max },
+            Self::ImmediateNeedsPackets { buf, have, need } => {
+                PostError::ImmediateNeedsPackets { buf: f(buf), have, need }
+            }
+            Self::Chunk { buf, asked } => PostError::Chunk { buf: f(buf), asked },
+            Self::Payload { buf, asked, max } => PostError::Payload { buf: f(buf), asked, max },
+            Self::Extra { buf, len, payload } => PostError::Extra { buf: f(buf), len, payload },
+            Self::Arm(b, e) => PostError::Arm(f(b), e),
+            Self::Closed(b, why) => PostError::Closed(f(b), why),
         }
     }
 }
@@ -168,7 +208,7 @@ macro_rules! both_halves {
                 self.shared.with(|qp| qp.link.rtt.samples())
             }
 
-            /// Payload bytes of a full packet.
+            /// Payload bytes of a full packet, where a receive does not settle for less.
             pub fn payload(&self) -> u32 {
                 self.shared.with(|qp| qp.spec.payload)
             }

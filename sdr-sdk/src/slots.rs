@@ -7,8 +7,8 @@
 use crate::bitmap::{HostBitmap, Shape};
 use crate::control::CtsEntry;
 use crate::engine::{CompletionEngine, EngineError};
-use crate::fabric::{Fabric, FabricError, Grant, QueueSpec};
-use crate::memory::{RawSlice, RecvBuf};
+use crate::fabric::{Fabric, FabricError, Grant, Landing, QueueSpec};
+use crate::memory::RecvBuf;
 use crate::types::{Generation, MessageId, Nanos, QueueSet, Seq, SlotGen};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -62,13 +62,49 @@ fn stalled(disarmed: &bool, quiescent: &bool) -> &'static str {
     }
 }
 
-/// Where a retired buffer waits for its `Retire` handle.
+/// Memory of a receive: the user's buffer, and that of extra packets.
+pub(crate) type Buffers = (RecvBuf, Option<RecvBuf>);
+
+/// What a receive lands in, and how its packets are cut.
+pub(crate) struct Posting {
+    pub(crate) buf: RecvBuf,
+    /// Whole packets.
+    pub(crate) extra: Option<RecvBuf>,
+    pub(crate) payload: u32,
+    pub(crate) per_chunk: u8,
+}
+
+impl Posting {
+    pub(crate) fn shape(&self) -> Shape {
+        let packets = |len: usize| len.div_ceil(self.payload as usize) as u32;
+        let extra = self.extra.as_ref().map_or(0, |e| packets(e.len()));
+        Shape::new(packets(self.buf.len()), self.per_chunk).with_extra(extra)
+    }
+
+    fn into_buffers(self) -> Buffers {
+        (self.buf, self.extra)
+    }
+
+    fn landing(&self) -> Landing {
+        let extra = self.extra.as_ref().map(RecvBuf::raw);
+        let first_extra = self.shape().first_extra();
+        Landing { dst: self.buf.raw(), extra, payload: self.payload, first_extra }
+    }
+
+    fn cts(&self, grant: Grant) -> CtsEntry {
+        let &Self { payload, per_chunk, .. } = self;
+        CtsEntry { bytes: self.buf.len() as u64, per_chunk, payload, extra: self.shape().extra(), grant }
+    }
+}
+
+/// Where the buffers of a retired receive wait for their `Retire` handle.
 #[derive(Default)]
 pub(crate) struct RetireCell(Mutex<CellState>);
 
 #[derive(Default)]
 struct CellState {
     result: Option<Result<RecvBuf, RetireError>>,
+    extra: Option<RecvBuf>,
     waker: Option<Waker>,
 }
 
@@ -92,14 +128,19 @@ impl RetireCell {
         s.result.take()
     }
 
+    /// The extra buffer, once the other one is there.
+    pub(crate) fn take_extra(&self) -> Option<RecvBuf> {
+        self.lock().extra.take()
+    }
+
     /// Nobody waits any more; the waker, to be dropped where no lock is held.
     pub(crate) fn retract(&self) -> Option<Waker> {
         self.lock().waker.take()
     }
 
-    fn put(&self, r: Result<RecvBuf, RetireError>, wakers: &mut Vec<Waker>) {
+    fn put(&self, r: Result<RecvBuf, RetireError>, extra: Option<RecvBuf>, wakers: &mut Vec<Waker>) {
         let mut s = self.lock();
-        s.result = Some(r);
+        (s.result, s.extra) = (Some(r), extra);
         wakers.extend(s.waker.take());
     }
 }
@@ -109,8 +150,7 @@ enum Slot {
     /// Without an entry until the fabric confirmed that the key works.
     Armed {
         seq: Seq,
-        buf: RecvBuf,
-        per_chunk: u8,
+        posting: Posting,
         cts: Option<CtsEntry>,
     },
     Retiring(Retiring),
@@ -118,8 +158,8 @@ enum Slot {
 
 struct Retiring {
     seq: Seq,
-    /// None where arming failed half way: the caller has its buffer.
-    buf: Option<RecvBuf>,
+    /// None where arming failed half way: the caller has its buffers.
+    posting: Option<Posting>,
     disarmed: bool,
     quiescent: bool,
     /// The first pass that saw it. The time of the pass before it may be long past, when nothing was due.
@@ -243,25 +283,23 @@ impl RecvSlots {
         drain.into_iter().chain(stall).min()
     }
 
-    /// Arms the next slot for `buf`; call only when `ready`. A refusal consumes nothing.
+    /// Arms the next slot for `posting`; call only when `ready`. A refusal consumes nothing.
     pub(crate) fn arm(
         &mut self,
         fabric: &mut dyn Fabric,
         engine: &mut dyn CompletionEngine,
-        buf: RecvBuf,
-        per_chunk: u8,
-    ) -> Result<(SlotGen, Arc<dyn HostBitmap>), (RecvBuf, ArmError)> {
+        posting: Posting,
+    ) -> Result<(SlotGen, Arc<dyn HostBitmap>), (Buffers, ArmError)> {
         let at = slot_gen(&self.spec, self.next);
-        let packets = buf.len().div_ceil(self.spec.payload as usize) as u32;
-        let bitmap = match engine.arm(self.q, at, Shape::new(packets, per_chunk)) {
+        let bitmap = match engine.arm(self.q, at, posting.shape()) {
             Ok(b) => b,
-            Err(e) => return Err((buf, e.into())),
+            Err(e) => return Err((posting.into_buffers(), e.into())),
         };
         let slot = &mut self.table[at.slot.0 as usize];
-        match fabric.arm(self.q, at, buf.raw()) {
+        match fabric.arm(self.q, at, &posting.landing()) {
             Ok(grant) => {
-                let cts = grant.map(|grant| CtsEntry { bytes: buf.len() as u64, per_chunk, grant });
-                *slot = Slot::Armed { seq: at.seq, buf, per_chunk, cts };
+                let cts = grant.map(|grant| posting.cts(grant));
+                *slot = Slot::Armed { seq: at.seq, posting, cts };
                 self.armed += 1;
                 self.next = self.next.next();
                 self.advance();
@@ -271,20 +309,20 @@ impl RecvSlots {
                 engine.retire(self.q, at);
                 let cell = Arc::default();
                 let (disarmed, quiescent) = (true, false);
-                let r = Retiring { seq: at.seq, buf: None, disarmed, quiescent, since: None, cell };
+                let r = Retiring { seq: at.seq, posting: None, disarmed, quiescent, since: None, cell };
                 *slot = Slot::Retiring(r);
                 self.retiring += 1;
-                Err((buf, e.into()))
+                Err((posting.into_buffers(), e.into()))
             }
         }
     }
 
     /// The fabric confirmed that the key of `at` works.
     pub(crate) fn on_armed(&mut self, at: SlotGen, grant: Grant) {
-        if let Slot::Armed { seq, buf, per_chunk, cts } = &mut self.table[at.slot.0 as usize]
+        if let Slot::Armed { seq, posting, cts } = &mut self.table[at.slot.0 as usize]
             && *seq == at.seq
         {
-            *cts = Some(CtsEntry { bytes: buf.len() as u64, per_chunk: *per_chunk, grant });
+            *cts = Some(posting.cts(grant));
             self.advance();
         }
     }
@@ -317,15 +355,15 @@ impl RecvSlots {
         })
     }
 
-    /// The memory of an armed receive.
-    pub(crate) fn armed_slice(&self, seq: Seq) -> Option<RawSlice> {
-        match &self.table[slot_gen(&self.spec, seq).slot.0 as usize] {
-            Slot::Armed { seq: s, buf, .. } if *s == seq => Some(buf.raw()),
+    /// What is posted for an armed receive.
+    pub(crate) fn armed_posting(&self, seq: Seq) -> Option<&Posting> {
+        match self.slot(seq) {
+            Slot::Armed { seq: s, posting, .. } if *s == seq => Some(posting),
             _ => None,
         }
     }
 
-    /// Closes the slot to the engine and drops the key; the buffer arrives in the cell.
+    /// Closes the slot to the engine and drops the key; the buffers arrive in the cell.
     pub(crate) fn complete(
         &mut self,
         fabric: &mut dyn Fabric,
@@ -335,12 +373,12 @@ impl RecvSlots {
         let at = slot_gen(&self.spec, seq);
         let slot = &mut self.table[at.slot.0 as usize];
         match std::mem::replace(slot, Slot::Free) {
-            Slot::Armed { seq: s, buf, .. } if s == seq => {
+            Slot::Armed { seq: s, posting, .. } if s == seq => {
                 let cell = Arc::<RetireCell>::default();
-                let (disarmed, quiescent, buf) = (false, false, Some(buf));
+                let (disarmed, quiescent, posting) = (false, false, Some(posting));
                 *slot = Slot::Retiring(Retiring {
                     seq,
-                    buf,
+                    posting,
                     disarmed,
                     quiescent,
                     since: None,
@@ -380,8 +418,8 @@ impl RecvSlots {
         if !(r.disarmed && r.quiescent) {
             return;
         }
-        if let Some(buf) = r.buf.take() {
-            r.cell.put(Ok(buf), wakers);
+        if let Some((buf, extra)) = r.posting.take().map(Posting::into_buffers) {
+            r.cell.put(Ok(buf), extra, wakers);
         }
         *slot = Slot::Free;
         self.retiring -= 1;
@@ -403,7 +441,7 @@ impl RecvSlots {
                     quiescent: r.quiescent,
                 };
                 let cell = std::mem::take(&mut r.cell);
-                cell.put(Err(e), wakers);
+                cell.put(Err(e), None, wakers);
             }
         }
     }

@@ -133,7 +133,7 @@ impl Net {
             check_run(run, channel, &spec);
             queue.posted += u64::from(room);
             sender.posted += u64::from(room);
-            self.send(&Outgoing { now, channel, from, to, run, payload: spec.payload }, room);
+            self.send(&Outgoing { now, channel, from, to, run, payload: run.payload }, room);
             taken += u64::from(room);
             if room < run.packets {
                 break;
@@ -201,6 +201,7 @@ impl Net {
                 slot: out.run.at.slot,
                 first: out.run.first + part.start + d.first,
                 packets: d.packets,
+                payload: out.payload,
                 last_bytes: if d.first + d.packets == packets { last_bytes } else { out.payload },
                 user: out.run.user,
             };
@@ -357,7 +358,7 @@ impl Net {
                         nic.counters.vanished += 1;
                         return;
                     };
-                    let layout = queue.spec.layout;
+                    let (layout, payload) = (queue.spec.layout, queue.spec.payload);
                     let (slot, offset) = layout.decode(imm);
                     let data = Data {
                         channel,
@@ -365,6 +366,7 @@ impl Net {
                         slot,
                         first: offset.0,
                         packets: 1,
+                        payload,
                         last_bytes: u32::try_from(bytes.len()).unwrap_or(u32::MAX),
                         user: layout.user_fragment(imm),
                     };
@@ -445,8 +447,9 @@ pub(super) fn receive_control(nic: &mut Nic, q: QueueSet, mut bytes: Vec<u8>, fo
 /// When the run is not one that the queues can carry: an error of the caller that a real NIC may not survive either.
 fn check_run(run: &WriteRun, channel: Channel, spec: &QueueSpec) {
     let MessageId(slot) = run.at.slot;
-    let payload = u64::from(spec.payload);
+    let payload = u64::from(run.payload);
     let (packets, len) = (u64::from(run.packets), run.src.len() as u64);
+    assert!((1..=spec.payload).contains(&run.payload), "{payload} bytes a packet of {}", spec.payload);
     assert!(channel.0 < spec.channels, "{channel:?} of {} channels", spec.channels);
     assert!(u32::from(slot) < spec.slots, "slot {slot} of {}", spec.slots);
     assert!(u32::from(run.at.generation.0) < spec.generations, "generation of {run:?}");

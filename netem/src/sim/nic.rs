@@ -1,6 +1,6 @@
 //! One NIC: queues, keys, placement and what it counted. It knows nothing of links.
 
-use sdr_sdk::fabric::{CompletionRun, FabricError, Grant, QueueSpec};
+use sdr_sdk::fabric::{CompletionRun, FabricError, Grant, Landing, QueueSpec};
 use sdr_sdk::memory::{RawSlice, Region, RegionId};
 use sdr_sdk::types::{Channel, Generation, MessageId, Nanos, PacketOffset, QueueSet, SlotGen};
 
@@ -32,7 +32,7 @@ pub struct NicCounters {
     pub corrupt: u64,
     /// Packets without a key: payload discarded, completion reported.
     pub null_key: u64,
-    /// Packets that do not fit into the armed buffer or the queue's limits: dropped.
+    /// Packets that the armed receive does not have, or that are beyond the queue's limits: dropped.
     pub out_of_range: u64,
     /// Packets and control datagrams for queues that are closed or not connected to the sender: dropped.
     pub vanished: u64,
@@ -67,7 +67,7 @@ impl QueueRef {
 
 struct Key {
     at: SlotGen,
-    dst: Destination,
+    to: Destination,
     disarming: bool,
 }
 
@@ -90,10 +90,32 @@ pub(super) struct Data {
     pub(super) slot: MessageId,
     pub(super) first: u32,
     pub(super) packets: u32,
+    /// Payload bytes of a full one.
+    pub(super) payload: u32,
     /// Payload bytes of the last; the others are full.
     pub(super) last_bytes: u32,
     /// The whole user immediate.
     pub(super) user: u32,
+}
+
+impl Data {
+    /// Packets, counted from the front, that the receive has a place for, and their bytes.
+    fn fitting(&self, to: &Landing) -> (u32, u64) {
+        let (full, last) = (u64::from(to.payload), u64::from(self.last_bytes));
+        if last > full || (self.packets > 1 && self.payload != to.payload) {
+            // Cut in another way than was granted.
+            return (0, 0);
+        }
+        let (room, short) = to.room(self.first);
+        let room = room.len() as u64;
+        let len = u64::from(self.packets - 1) * full + last;
+        if len <= room && (short || last == full) {
+            return (self.packets, len);
+        }
+        // Only full packets are left: the last one is what does not fit.
+        let packets = u64::from(self.packets - 1).min(room / full);
+        (packets as u32, packets * full)
+    }
 }
 
 /// What comes in from a link.
@@ -214,7 +236,7 @@ impl Nic {
 
     pub(super) fn deregister(&mut self, region: RegionId) {
         let mut keys = self.queues.iter().flatten().flat_map(|q| q.keys.iter().flatten());
-        let armed = keys.any(|k| k.dst.range().region() == region);
+        let armed = keys.any(|k| k.to.landing().slices().any(|s| s.region() == region));
         assert!(!armed, "{region:?} is deregistered with a receive armed in it");
         if let Some(entry) = self.regions.get_mut(region.0 as usize) {
             *entry = None;
@@ -232,15 +254,16 @@ impl Nic {
         &mut self,
         q: QueueSet,
         at: SlotGen,
-        dst: RawSlice,
+        to: &Landing,
     ) -> Result<Option<Grant>, FabricError> {
-        if !self.is_registered(dst) {
+        if !to.slices().all(|s| self.is_registered(s)) {
             return Err(FabricError::Provider { operation: "arm with memory not registered", code: INVALID });
         }
         let Some((_, queue)) = self.named(q) else {
             return Err(FabricError::Provider { operation: "arm on queues not open", code: INVALID });
         };
         check_limit("generation", at.generation.0.into(), u64::from(queue.spec.generations) - 1)?;
+        to.check(&queue.spec)?;
         let slots = u64::from(queue.spec.slots);
         let Some(key) = queue.keys.get_mut(usize::from(at.slot.0)) else {
             return Err(FabricError::Limit { what: "slot", asked: at.slot.0.into(), allowed: slots - 1 });
@@ -248,7 +271,7 @@ impl Nic {
         if key.is_some() {
             return Err(FabricError::Provider { operation: "arm of an armed slot", code: INVALID });
         }
-        *key = Some(Key { at, dst: Destination::armed(dst), disarming: false });
+        *key = Some(Key { at, to: Destination::armed(to), disarming: false });
         Ok(Some(Grant::default()))
     }
 
@@ -291,7 +314,6 @@ impl Nic {
             return;
         };
         let spec = &queue.spec;
-        let payload = u64::from(spec.payload);
         let known = d.channel.0 < spec.channels
             && u32::from(d.generation.0) < spec.generations
             && u32::from(d.slot.0) < spec.slots
@@ -299,16 +321,10 @@ impl Nic {
         let mut packets = if known { d.packets } else { 0 };
         match queue.keys.get(usize::from(d.slot.0)) {
             Some(Some(key)) if packets > 0 && key.at.generation == d.generation => {
-                let start = u64::from(d.first) * payload;
-                let room = key.dst.len().saturating_sub(start);
-                let mut len = u64::from(d.packets - 1) * payload + u64::from(d.last_bytes);
-                if len > room {
-                    // Only full packets are left: the last one is what does not fit.
-                    packets = (room / payload) as u32;
-                    len = u64::from(packets) * payload;
-                }
+                let len;
+                (packets, len) = d.fitting(key.to.landing());
                 if let (Some(bytes), true) = (bytes, packets > 0) {
-                    key.dst.write(start, &bytes[..len as usize]);
+                    key.to.write(d.first, &bytes[..len as usize]);
                 }
                 self.counters.placed_bytes += len;
             }
@@ -367,6 +383,39 @@ mod tests {
     use sdr_sdk::ImmLayout;
 
     use super::*;
+
+    #[test]
+    fn runs_are_clipped_to_the_part_that_they_are_in() {
+        let region = Region::map(1000).unwrap();
+        let all = region.slice(RegionId(0));
+        // 25 bytes of data in packets of 10, and three extra packets from offset 4 on.
+        let to =
+            Landing { dst: all.slice(0, 25), extra: Some(all.slice(100, 30)), payload: 10, first_extra: 4 };
+        let fits = |first, packets, payload, last_bytes| {
+            let (channel, generation, slot) = (Channel(0), Generation(0), MessageId(0));
+            Data { channel, generation, slot, first, packets, payload, last_bytes, user: 0 }.fitting(&to)
+        };
+        assert_eq!(fits(0, 3, 10, 5), (3, 25));
+        assert_eq!((fits(0, 3, 10, 6), fits(0, 9, 10, 10)), ((2, 20), (2, 20)));
+        assert_eq!((fits(1, 1, 10, 1), fits(2, 1, 99, 5), fits(2, 1, 10, 6)), ((1, 1), (1, 5), (0, 0)));
+        assert_eq!((fits(3, 1, 10, 1), fits(3, 4, 10, 10)), ((0, 0), (0, 0)), "the hole");
+        assert_eq!((fits(4, 3, 10, 10), fits(4, 9, 10, 10)), ((3, 30), (3, 30)));
+        assert_eq!((fits(5, 2, 10, 9), fits(6, 1, 10, 9), fits(7, 1, 10, 10)), ((1, 10), (0, 0), (0, 0)));
+        assert_eq!((fits(0, 2, 8, 8), fits(0, 2, 12, 5), fits(0, 1, 12, 11)), ((0, 0), (0, 0), (0, 0)));
+        assert_eq!(fits(u32::MAX, 1, 10, 10), (0, 0));
+        let data = Landing::data(all.slice(0, 25), 10);
+        let run = Data {
+            channel: Channel(0),
+            generation: Generation(0),
+            slot: MessageId(0),
+            first: 1,
+            packets: 9,
+            payload: 10,
+            last_bytes: 1,
+            user: 0,
+        };
+        assert_eq!(run.fitting(&data), (1, 10));
+    }
 
     proptest! {
         #[test]

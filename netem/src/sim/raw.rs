@@ -5,32 +5,28 @@
 //! [`Destination`] lives in the key table only, so it exists exactly while its key is armed, and it is used only under the
 //! lock of the net, by the poll of the NIC that owns the key.
 
+use sdr_sdk::fabric::Landing;
 use sdr_sdk::memory::{RawSlice, Region};
 
-/// The buffer of an armed slot.
-pub(super) struct Destination(RawSlice);
+/// The memory of an armed slot.
+pub(super) struct Destination(Landing);
 
 impl Destination {
     /// For the key table, out of `arm`.
-    pub(super) fn armed(dst: RawSlice) -> Self {
-        Self(dst)
+    pub(super) fn armed(to: &Landing) -> Self {
+        Self(*to)
     }
 
-    pub(super) fn range(&self) -> RawSlice {
-        self.0
+    pub(super) fn landing(&self) -> &Landing {
+        &self.0
     }
 
-    /// Length in bytes.
-    pub(super) fn len(&self) -> u64 {
-        self.0.len() as u64
-    }
-
-    /// Places a payload.
+    /// Places the payload of packets from `first` on.
     ///
     /// # Panics
-    /// When it does not fit.
-    pub(super) fn write(&self, offset: u64, bytes: &[u8]) {
-        let to = self.0.slice(offset as usize, bytes.len());
+    /// When it does not fit the part that they are in.
+    pub(super) fn write(&self, first: u32, bytes: &[u8]) {
+        let to = self.0.room(first).0.slice(0, bytes.len());
         // SAFETY: `slice` checked the bounds; the key is armed, so the memory is valid and only this NIC writes it. `bytes`
         // belongs to the fabric's pool and cannot overlap it.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to.as_ptr(), bytes.len()) };

@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use sdr_sdk::ImmLayout;
+use sdr_sdk::memory::RawSlice;
 use sdr_sdk::types::{Generation, MessageId, PacketOffset, Seq};
 
 use super::raw::TestMemory;
@@ -80,7 +81,7 @@ impl Rig {
     }
 
     fn arm(&mut self, seq: u64, dst: RawSlice) {
-        self.b.arm(self.qb, message(seq), dst).unwrap();
+        self.b.arm(self.qb, message(seq), &Landing::data(dst, P)).unwrap();
     }
 
     fn b_sees(&mut self, now: u64) -> Vec<Seen> {
@@ -124,7 +125,7 @@ fn message(seq: u64) -> SlotGen {
 
 fn run(q: QueueSet, seq: u64, first: u32, src: RawSlice) -> WriteRun {
     let packets = src.len().div_ceil(P as usize) as u32;
-    WriteRun { q, at: message(seq), grant: Grant::default(), first, packets, src, user: 0 }
+    WriteRun { q, at: message(seq), grant: Grant::default(), first, packets, payload: P, src, user: 0 }
 }
 
 fn poll(fabric: &mut SimFabric, now: Nanos) -> Vec<Seen> {

@@ -2,32 +2,40 @@ use super::*;
 use proptest::prelude::*;
 use std::sync::Arc;
 
-/// What `PacketBits` must agree with: one flag a packet, everything else recomputed.
+/// What `PacketBits` must agree with: one flag an offset, none between data and extra, everything else recomputed.
 struct Oracle {
     shape: Shape,
-    arrived: Vec<bool>,
+    arrived: Vec<Option<bool>>,
 }
 
 impl Oracle {
     fn new(shape: Shape) -> Self {
-        Self { shape, arrived: vec![false; shape.packets() as usize] }
+        let mut arrived = vec![Some(false); shape.packets() as usize];
+        if shape.extra() > 0 {
+            while !arrived.len().is_multiple_of(shape.per_chunk().into()) {
+                arrived.push(None);
+            }
+            arrived.resize(arrived.len() + shape.extra() as usize, Some(false));
+        }
+        Self { shape, arrived }
     }
 
-    fn chunk(&self, c: u32) -> &[bool] {
+    fn chunk(&self, c: u32) -> &[Option<bool>] {
         let p = usize::from(self.shape.per_chunk());
         let from = c as usize * p;
         &self.arrived[from..(from + p).min(self.arrived.len())]
     }
 
     fn complete(&self) -> Vec<bool> {
-        (0..self.shape.chunks()).map(|c| self.chunk(c).iter().all(|&b| b)).collect()
+        let chunks = self.arrived.len().div_ceil(self.shape.per_chunk().into()) as u32;
+        (0..chunks).map(|c| self.chunk(c).iter().all(|b| *b != Some(false))).collect()
     }
 
     fn record(&mut self, first: u32, packets: u32) -> Recorded {
         let before = self.complete();
         let mut fresh = 0;
         for i in u64::from(first)..u64::from(first) + u64::from(packets) {
-            if let Some(flag) = self.arrived.get_mut(i as usize) {
+            if let Some(Some(flag)) = self.arrived.get_mut(i as usize) {
                 fresh += u32::from(!std::mem::replace(flag, true));
             }
         }
@@ -36,7 +44,7 @@ impl Oracle {
     }
 
     fn bits(&self, c: u32) -> u64 {
-        self.chunk(c).iter().enumerate().map(|(i, &b)| u64::from(b) << i).sum()
+        self.chunk(c).iter().enumerate().map(|(i, b)| u64::from(*b == Some(true)) << i).sum()
     }
 
     fn missing(&self) -> Vec<Range<u32>> {
@@ -53,8 +61,11 @@ impl Oracle {
 
 fn agree(bits: &PacketBits, oracle: &Oracle) -> Result<(), TestCaseError> {
     let complete = oracle.complete();
-    let view = Bitmap::new(bits);
-    for c in 0..oracle.shape.chunks() {
+    let (view, data) = (Bitmap::with_extra(bits), Bitmap::new(bits));
+    prop_assert_eq!(oracle.shape.all_chunks() as usize, complete.len());
+    let chunks = oracle.shape.packets().div_ceil(oracle.shape.per_chunk().into());
+    for c in 0..oracle.shape.all_chunks() {
+        prop_assert_eq!(data.is_set(ChunkIndex(c)), c < chunks && complete[c as usize], "chunk {}", c);
         prop_assert_eq!(bits.packets(ChunkIndex(c)), oracle.bits(c), "chunk {}", c);
         prop_assert_eq!(view.is_set(ChunkIndex(c)), complete[c as usize], "chunk {}", c);
     }
@@ -71,11 +82,12 @@ proptest! {
     #[test]
     fn agrees_with_one_flag_a_packet(
         packets in 0u32..700,
+        extra in prop_oneof![Just(0u32), 0u32..200],
         per_chunk in 1u8..=64,
         // Dense enough to fill most receives; starts and ends beyond the receive happen.
-        runs in prop::collection::vec((0u32..720, prop_oneof![1u32..4, 1u32..200]), 0..60),
+        runs in prop::collection::vec((0u32..960, prop_oneof![1u32..4, 1u32..200]), 0..80),
     ) {
-        let shape = Shape::new(packets, per_chunk);
+        let shape = Shape::new(packets, per_chunk).with_extra(extra);
         let bits = PacketBits::new(shape);
         let mut oracle = Oracle::new(shape);
         for (first, n) in runs {
@@ -114,6 +126,33 @@ fn runs_at_the_end_of_the_number_range_do_not_overflow() {
     assert_eq!(bits.record(0, u32::MAX), Recorded { fresh: 69, chunks: 10 });
     assert_eq!(bits.packets(ChunkIndex(10)), 0);
     assert_eq!(bits.packets(ChunkIndex(u32::MAX)), 0);
+}
+
+#[test]
+fn extra_packets_begin_with_a_chunk_and_the_offsets_before_them_are_nothing() {
+    let shape = Shape::new(10, 4).with_extra(5);
+    assert_eq!((shape.packets(), shape.chunks(), shape.first_extra()), (10, 3, 12));
+    assert_eq!((shape.extra(), shape.all_chunks(), shape.end()), (5, 5, 17));
+    assert_eq!(shape.inside(8, 6), [8..10, 12..14]);
+    let bits = PacketBits::new(shape);
+    assert_eq!(bits.record(10, 2), Recorded::default());
+    assert_eq!(bits.record(17, u32::MAX), Recorded::default());
+    assert_eq!(bits.record(8, 8), Recorded { fresh: 6, chunks: 2 }, "over the hole");
+    assert_eq!((bits.packets(ChunkIndex(2)), bits.packets(ChunkIndex(3))), (0b11, 0b1111));
+    assert_eq!(bits.record(16, 1), Recorded { fresh: 1, chunks: 1 });
+    assert_eq!(bits.record(0, 8), Recorded { fresh: 8, chunks: 2 });
+    assert!(Bitmap::new(&bits).is_full() && Bitmap::with_extra(&bits).is_full());
+    assert_eq!((Bitmap::new(&bits).count(), Bitmap::with_extra(&bits).count()), (3, 5));
+}
+
+#[test]
+fn extra_packets_alone_are_a_receive() {
+    let bits = PacketBits::new(Shape::new(0, 16).with_extra(3));
+    assert!(Bitmap::new(&bits).is_full() && !Bitmap::with_extra(&bits).is_full());
+    assert_eq!(bits.record(0, 9), Recorded { fresh: 3, chunks: 1 });
+    let near_the_end = Shape::new(u32::MAX, 64).with_extra(u32::MAX);
+    assert_eq!(near_the_end.end(), u32::MAX);
+    assert!(near_the_end.inside(u32::MAX, u32::MAX).iter().all(Range::is_empty));
 }
 
 #[test]

@@ -262,8 +262,8 @@ impl Sending {
         MessageSpec {
             seq: grant.seq,
             bytes,
-            packets: bytes.div_ceil(self.payload as u64) as u32,
-            payload: self.payload,
+            packets: bytes.div_ceil(grant.payload as u64) as u32,
+            payload: grant.payload,
             channels: self.qp.channels(),
             per_chunk: grant.per_chunk.max(1),
         }
@@ -297,7 +297,7 @@ impl Sending {
             k: 0,
             m: 0,
             interleave: 0,
-            symbol: self.payload,
+            symbol: spec.payload,
             pace: self.pacer.packet_ps(),
             user: request.user,
         };
@@ -399,8 +399,9 @@ impl Sending {
                 run.map(|run| (m, run))
             });
             let Some((m, run)) = next else { return self.pacer.hold_back(false) };
-            let start = run.first as u64 * self.payload as u64;
-            let len = (run.packets as u64 * self.payload as u64).min(m.spec.bytes.saturating_sub(start));
+            let payload = m.spec.payload as u64;
+            let start = run.first as u64 * payload;
+            let len = (run.packets as u64 * payload).min(m.spec.bytes.saturating_sub(start));
             if len == 0 {
                 return;
             }

@@ -3,9 +3,15 @@ use proptest::collection::vec;
 use proptest::option::of;
 use proptest::prelude::*;
 
-const KEYLESS: CtsEntry = CtsEntry { bytes: 7, per_chunk: 64, grant: Grant { key: 0, address: 0 } };
-const KEYED_ONE: CtsEntry =
-    CtsEntry { bytes: 1 << 40, per_chunk: 1, grant: Grant { key: 0xdead_beef, address: 1 } };
+const KEYLESS: CtsEntry =
+    CtsEntry { bytes: 7, per_chunk: 64, payload: 0x1000, extra: 3, grant: Grant { key: 0, address: 0 } };
+const KEYED_ONE: CtsEntry = CtsEntry {
+    bytes: 1 << 40,
+    per_chunk: 1,
+    payload: 0x0102_0304,
+    extra: 0,
+    grant: Grant { key: 0xdead_beef, address: 1 },
+};
 
 fn header() -> impl Strategy<Value = Header> {
     let flags = (any::<bool>(), any::<bool>(), of(any::<u8>().prop_map(CloseReason::from_code)));
@@ -32,7 +38,9 @@ fn entry() -> impl Strategy<Value = CtsEntry> {
         Just(Grant::default()),
         (any::<u32>(), any::<u64>()).prop_map(|(key, address)| Grant { key, address }),
     ];
-    (any::<u64>(), 0..=64u8, grant).prop_map(|(bytes, per_chunk, grant)| CtsEntry { bytes, per_chunk, grant })
+    (any::<u64>(), 0..=64u8, any::<u32>(), any::<u32>(), grant).prop_map(
+        |(bytes, per_chunk, payload, extra, grant)| CtsEntry { bytes, per_chunk, payload, extra, grant },
+    )
 }
 
 /// What holds for every datagram that is accepted, whatever its bytes.
@@ -69,7 +77,7 @@ fn bytes_stand_where_the_table_says() {
     };
     let mut out = vec![0xaa; 3];
     assert_eq!(encode(&h, Seq(7), [KEYLESS, KEYED_ONE], b"up", &mut out), Ok(2));
-    let mut want = vec![1, 0b1_1101];
+    let mut want = vec![2, 0b1_1101];
     for n in [0x0102, u64::MAX, 3, 2, 6, 7] {
         want.extend(n.to_be_bytes());
     }
@@ -77,8 +85,9 @@ fn bytes_stand_where_the_table_says() {
     for n in [0x1122u64, 5, 8, 9] {
         want.extend(n.to_be_bytes());
     }
-    want.extend([64, 0, 0, 0, 0, 0, 0, 0, 7]);
-    want.extend([0x81, 0, 0, 1, 0, 0, 0, 0, 0, 0xde, 0xad, 0xbe, 0xef, 0, 0, 0, 0, 0, 0, 0, 1]);
+    want.extend([64, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0x10, 0, 0, 0, 0, 3]);
+    want.extend([0x81, 0, 0, 1, 0, 0, 0, 0, 0, 1, 2, 3, 4, 0, 0, 0, 0]);
+    want.extend([0xde, 0xad, 0xbe, 0xef, 0, 0, 0, 0, 0, 0, 0, 1]);
     want.extend(b"up");
     assert_eq!(out, want);
     assert_eq!(h.encoded_len(), 84);
@@ -89,24 +98,52 @@ fn size_limits_are_exact() {
     let h = Header::default();
     assert_eq!((h.encoded_len(), h.upper_room()), (51, 1_113));
     let mut out = Vec::new();
-    // (1,164 - 51) / 9 and / 21, and the rest stays unused.
-    assert_eq!(encode(&h, Seq(0), std::iter::repeat(KEYLESS), &[], &mut out), Ok(123));
-    assert_eq!(out.len(), 51 + 123 * 9);
-    assert_eq!(encode(&h, Seq(0), std::iter::repeat(KEYED_ONE), &[], &mut out), Ok(53));
-    assert_eq!(out.len(), 51 + 53 * 21);
+    // (1,164 - 51) / 17 and / 29, and the rest stays unused.
+    assert_eq!(encode(&h, Seq(0), std::iter::repeat(KEYLESS), &[], &mut out), Ok(65));
+    assert_eq!(out.len(), 51 + 65 * 17);
+    assert_eq!(encode(&h, Seq(0), std::iter::repeat(KEYED_ONE), &[], &mut out), Ok(38));
+    assert_eq!(out.len(), 51 + 38 * 29);
     // The upper payload goes first.
     let upper = [9; 1_113];
     assert_eq!(encode(&h, Seq(0), std::iter::repeat(KEYLESS), &upper, &mut out), Ok(0));
     assert_eq!(out.len(), MAX_CONTROL);
     assert_eq!(Datagram::decode(&out).unwrap().upper, upper);
-    assert_eq!(encode(&h, Seq(0), [KEYLESS; 2], &upper[..1_104], &mut out), Ok(1));
+    assert_eq!(encode(&h, Seq(0), [KEYLESS; 2], &upper[..1_096], &mut out), Ok(1));
     assert_eq!(out.len(), MAX_CONTROL);
-    assert_eq!(encode(&h, Seq(0), [KEYLESS; 2], &upper[..1_105], &mut out), Ok(0));
-    assert_eq!(encode(&h, Seq(0), [KEYED_ONE], &upper[..1_093], &mut out), Ok(0));
-    assert_eq!(encode(&h, Seq(0), [KEYED_ONE], &upper[..1_092], &mut out), Ok(1));
+    assert_eq!(encode(&h, Seq(0), [KEYLESS; 2], &upper[..1_097], &mut out), Ok(0));
+    assert_eq!(encode(&h, Seq(0), [KEYED_ONE], &upper[..1_085], &mut out), Ok(0));
+    assert_eq!(encode(&h, Seq(0), [KEYED_ONE], &upper[..1_084], &mut out), Ok(1));
     let too_long = Err(EncodeError::UpperTooLong { len: 1_114, room: 1_113 });
     assert_eq!(encode(&h, Seq(0), [], &[0; 1_114], &mut out), too_long);
     assert!(out.is_empty());
+}
+
+#[test]
+fn a_grant_fits_a_queue_pair_or_it_does_not() {
+    let spec = QueueSpec {
+        layout: crate::ImmLayout::L10_18_4,
+        channels: 1,
+        slots: 1,
+        generations: 1,
+        payload: 1000,
+        user_immediate: false,
+    };
+    let most = 1 << 18;
+    let of = |bytes, per_chunk, payload, extra| {
+        CtsEntry { bytes, per_chunk, payload, extra, grant: Grant::default() }.fits(&spec)
+    };
+    assert!(CtsEntry::WITHDRAWN.fits(&spec));
+    assert!(of(0, 1, 1, 0) && of(most * 1000, 64, 1000, 0) && of(most * 10, 64, 10, 0));
+    assert!(
+        !of(7, 0, 1000, 0) && !of(7, 1, 0, 0) && !of(7, 1, 1001, 0),
+        "no chunk, no packet, too long a packet"
+    );
+    assert!(!of(most * 1000 + 1, 64, 1000, 0) && !of(u64::MAX, 64, 1, 1));
+    // 65 packets fill two chunks of 64.
+    assert!(
+        of(65, 64, 1, most as u32 - 128) && !of(65, 64, 1, most as u32 - 127) && !of(65, 64, 1, u32::MAX)
+    );
+    assert_eq!((first_extra(65, 64), first_extra(64, 64), first_extra(0, 64)), (128, 64, 0));
 }
 
 #[test]
@@ -118,7 +155,7 @@ fn wrong_bytes_have_their_own_errors() {
         v[at] = b;
         Datagram::decode(&v).map(|_| ()).unwrap_err()
     };
-    assert_eq!(with(0, 2), DecodeError::Version { got: 2 });
+    assert_eq!(with(0, 1), DecodeError::Version { got: 1 });
     assert_eq!(with(1, 0x20), DecodeError::Flags(0x20));
     assert_eq!(with(COUNT_AT, 2), DecodeError::Truncated);
     assert_eq!(with(FIXED, 0xff), DecodeError::PerChunk(0x7f));

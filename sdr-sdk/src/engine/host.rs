@@ -202,7 +202,7 @@ unsafe impl CompletionEngine for HostEngine {
         let Some(control) = self.queues.get_mut(&q) else {
             return Err(EngineError::Misuse("the queue pair is not open"));
         };
-        if shape.packets() > control.table().layout().max_packets() {
+        if shape.end() > control.table().layout().max_packets() {
             return Err(EngineError::Full("more packets than the immediate can number"));
         }
         let bits = self.pool.get(shape);

@@ -263,14 +263,23 @@ impl Batch<'_> {
 
     #[inline]
     fn record_armed(&mut self, run: &CompletionRun, first: u32, bits: &PacketBits, seq: u32) {
-        let inside = run.packets.min(bits.shape().packets().saturating_sub(first));
-        self.sums.out_of_range += u64::from(run.packets - inside);
-        if inside == 0 {
-            return;
+        let mut outside = run.packets;
+        // A run of completions may go on from the last data packet to the first extra one.
+        for part in bits.shape().inside(first, run.packets) {
+            if part.start < part.end {
+                let inside = part.end - part.start;
+                outside -= inside;
+                self.record_inside(run.user, part.start, inside, bits, seq);
+            }
         }
+        self.sums.out_of_range += u64::from(outside);
+    }
+
+    #[inline]
+    fn record_inside(&mut self, user: u32, first: u32, inside: u32, bits: &PacketBits, seq: u32) {
         if self.table.user_immediate {
             let (fragments, mask) = user_fragments(self.table.layout, first, inside);
-            bits.record_user(run.user & mask, fragments);
+            bits.record_user(user & mask, fragments);
         }
         let fresh = bits.record(first, inside).fresh;
         self.sums.fresh += u64::from(fresh);

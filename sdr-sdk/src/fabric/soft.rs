@@ -32,9 +32,10 @@ pub use nic::SoftCounters;
 pub use udp::UdpLink;
 
 use crate::fabric::{
-    Caps, CompletionModel, CompletionRun, EventSink, Fabric, FabricError, Grant, Opened, QueueSpec, WriteRun,
+    Caps, CompletionModel, CompletionRun, EventSink, Fabric, FabricError, Grant, Landing, Opened, QueueSpec,
+    WriteRun,
 };
-use crate::memory::{RawSlice, Region, RegionId};
+use crate::memory::{Region, RegionId};
 use crate::qp::{InfoError, QpInfo};
 use crate::types::{Channel, Nanos, QueueSet, SlotGen};
 use nic::Nic;
@@ -267,9 +268,9 @@ unsafe impl Fabric for SoftFabric {
 
     fn deregister(&mut self, _region: RegionId) {}
 
-    fn arm(&mut self, q: QueueSet, at: SlotGen, dst: RawSlice) -> Result<Option<Grant>, FabricError> {
+    fn arm(&mut self, q: QueueSet, at: SlotGen, to: &Landing) -> Result<Option<Grant>, FabricError> {
         // SAFETY: the caller keeps what `Fabric::arm` asks: the memory is ours until `Disarmed` or `close`.
-        unsafe { lock(&self.state).nic.arm(q, at, dst) }?;
+        unsafe { lock(&self.state).nic.arm(q, at, to) }?;
         Ok(Some(Grant::default()))
     }
 

@@ -110,6 +110,9 @@ impl QpCore {
         if !self.recv.on_facts(now, d.header.closed, d.header.drain) {
             return self.link.close(Closed::Protocol("it closes messages that were never granted"));
         }
+        if d.entries().any(|(_, e)| !e.fits(&self.spec)) {
+            return self.link.close(Closed::Protocol("it grants a receive that no message can have"));
+        }
         let mut entries = d.entries().peekable();
         if entries.peek().is_some() {
             self.send.on_grants(d.first(), entries.map(|(_, e)| e));

@@ -2,9 +2,9 @@
 
 use crate::bitmap::{Bitmap, HostBitmap, Shape};
 use crate::engine::Progress;
-use crate::memory::RecvBuf;
+use crate::memory::{RawSlice, RecvBuf};
 use crate::qp::{PostError, Shared};
-use crate::slots::{RetireCell, RetireError};
+use crate::slots::{Posting, RetireCell, RetireError};
 use crate::types::{Channel, ChunkIndex, Seq, SlotGen};
 use std::future::Future;
 use std::pin::Pin;
@@ -17,21 +17,56 @@ pub struct RecvQp {
     pub(super) shared: Shared,
 }
 
+/// How a receive is cut into packets and chunks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecvOptions {
+    /// Packets a chunk, 1 to 64.
+    pub per_chunk: u32,
+    /// Payload bytes a packet, at most the queue pair's; None: those of the queue pair.
+    pub payload: Option<u32>,
+}
+
 impl RecvQp {
     /// Posts a receive of `buf`, divided into chunks of `per_chunk` packets (1 to 64).
     ///
     /// The n-th accepted receive takes the n-th accepted send. `Busy` while the slot it needs may still be written by
     /// an older message.
     pub fn recv(&self, buf: RecvBuf, per_chunk: u32) -> Result<RecvHandle, PostError<RecvBuf>> {
+        let options = RecvOptions { per_chunk, payload: None };
+        self.recv_with(buf, None, options).map_err(|e| e.map(|(buf, _)| buf))
+    }
+
+    /// As [`recv`](Self::recv), cut as `options` say, and with memory for packets behind the data.
+    ///
+    /// `extra` is whole packets. They are numbered from [`RecvHandle::first_extra`] on, mean nothing here, and come back
+    /// through [`Retire::take_extra`]. `TooLarge` when the packet numbers of both do not fit the immediate.
+    pub fn recv_with(
+        &self,
+        buf: RecvBuf,
+        extra: Option<RecvBuf>,
+        options: RecvOptions,
+    ) -> Result<RecvHandle, PostError<(RecvBuf, Option<RecvBuf>)>> {
+        let RecvOptions { per_chunk, payload } = options;
+        let (most, max_packets) = self.shared.with(|qp| (qp.spec.payload, qp.spec.layout.max_packets()));
+        let payload = payload.unwrap_or(most);
+        let (len, extra_len) = (buf.len() as u64, extra.as_ref().map_or(0, |e| e.len() as u64));
+        let buf = (buf, extra);
         if !(1..=64).contains(&per_chunk) {
             return Err(PostError::Chunk { buf, asked: per_chunk });
         }
-        let (len, max) = (buf.len() as u64, self.max_message());
-        if len > max {
-            return Err(PostError::TooLarge { buf, len, max });
+        if !(1..=most).contains(&payload) {
+            return Err(PostError::Payload { buf, asked: payload, max: most });
+        }
+        if !extra_len.is_multiple_of(payload.into()) {
+            return Err(PostError::Extra { buf, len: extra_len, payload });
+        }
+        let max = most_data(max_packets.into(), extra_len / u64::from(payload), per_chunk.into());
+        let max = max.map(|packets| packets * u64::from(payload));
+        if max.is_none_or(|max| len > max) {
+            return Err(PostError::TooLarge { buf, len, max: max.unwrap_or(0) });
         }
         let mut core = self.shared.context().lock();
-        if buf.owner() != core.number() {
+        if buf.0.owner() != core.number() || buf.1.as_ref().is_some_and(|e| e.owner() != core.number()) {
             return Err(PostError::Foreign(buf));
         }
         let Some((qp, fabric, engine)) = core.parts(self.shared.id()) else {
@@ -43,9 +78,10 @@ impl RecvQp {
         if !qp.recv.ready() {
             return Err(PostError::Busy(buf));
         }
-        match qp.recv.arm(fabric, engine, buf, per_chunk as u8) {
+        let (buf, extra) = buf;
+        match qp.recv.arm(fabric, engine, Posting { buf, extra, payload, per_chunk: per_chunk as u8 }) {
             Ok((at, bitmap)) => {
-                Ok(RecvHandle { shared: self.shared.clone(), at, bitmap, len, completed: false })
+                Ok(RecvHandle { shared: self.shared.clone(), at, bitmap, len, payload, completed: false })
             }
             Err((buf, e)) => Err(PostError::Arm(buf, e)),
         }
@@ -84,12 +120,20 @@ impl RecvQp {
     }
 }
 
-/// A posted receive. Dropping it completes it and gives the buffer up.
+/// Most data packets beside `extra` ones that begin with a chunk, of `max` packet numbers; None: there are too many extra
+/// ones.
+fn most_data(max: u64, extra: u64, per_chunk: u64) -> Option<u64> {
+    let left = max.checked_sub(extra)?;
+    Some(if extra == 0 { left } else { left - left % per_chunk })
+}
+
+/// A posted receive. Dropping it completes it and gives its buffers up.
 pub struct RecvHandle {
     shared: Shared,
     at: SlotGen,
     bitmap: Arc<dyn HostBitmap>,
     len: u64,
+    payload: u32,
     completed: bool,
 }
 
@@ -105,14 +149,46 @@ impl RecvHandle {
         self.len
     }
 
-    /// How the receive is divided.
+    /// Payload bytes of a full packet of the message.
+    pub fn payload(&self) -> u32 {
+        self.payload
+    }
+
+    /// How the receive is divided; its packets and chunks are those of the data.
     pub fn shape(&self) -> Shape {
         self.bitmap.shape()
     }
 
-    /// The chunk bitmap, in host memory; polling it takes no lock.
+    /// Offset of the first extra packet, a chunk's first: the data packets rounded up to whole chunks.
+    pub fn first_extra(&self) -> u32 {
+        self.shape().first_extra()
+    }
+
+    /// Packets that fit behind the data.
+    pub fn extra_packets(&self) -> u32 {
+        self.shape().extra()
+    }
+
+    /// Memory of the data as an address range without a claim: packets write it until the receive is retired. None once
+    /// the receive has ended.
+    pub fn data_slice(&self) -> Option<RawSlice> {
+        self.shared.with(|qp| qp.recv.armed_posting(self.at.seq).map(|p| p.buf.raw()))
+    }
+
+    /// As [`data_slice`](Self::data_slice), of the extra packets; None as well where there is no such memory.
+    pub fn extra_slice(&self) -> Option<RawSlice> {
+        self.shared.with(|qp| qp.recv.armed_posting(self.at.seq)?.extra.as_ref().map(RecvBuf::raw))
+    }
+
+    /// The chunk bitmap of the data, in host memory; polling it takes no lock.
     pub fn bitmap(&self) -> Bitmap<'_> {
         Bitmap::new(&*self.bitmap)
+    }
+
+    /// The chunk bitmap of the data, and from chunk [`first_extra`](Self::first_extra) / packets a chunk on that of the
+    /// extra packets.
+    pub fn bitmap_with_extra(&self) -> Bitmap<'_> {
+        Bitmap::with_extra(&*self.bitmap)
     }
 
     /// The chunk bitmap as its bytes, for who polls them by address: they stay where they are, and readable, as long as
@@ -136,7 +212,7 @@ impl RecvHandle {
         whole.then_some(word as u32)
     }
 
-    /// Copies a chunk that is set into `out`; returns its length in bytes, or None while it is not set.
+    /// Copies a chunk of the data that is set into `out`; returns its length in bytes, or None while it is not set.
     ///
     /// # Panics
     /// When `out` is shorter than the chunk.
@@ -147,11 +223,11 @@ impl RecvHandle {
         // The lock keeps a fabric that places payload in `poll` from writing a duplicate of the same bytes meanwhile.
         let mut core = self.shared.context().lock();
         let qp = core.qp(self.shared.id())?;
-        let chunk = self.shape().per_chunk() as u64 * qp.spec.payload as u64;
+        let chunk = self.shape().per_chunk() as u64 * self.payload as u64;
         let start = c.0 as u64 * chunk;
         let len = chunk.min(self.len - start) as usize;
         assert!(out.len() >= len, "the chunk has {len} bytes, `out` {}", out.len());
-        let src = qp.recv.armed_slice(self.at.seq)?.slice(start as usize, len);
+        let src = qp.recv.armed_posting(self.at.seq)?.buf.raw().slice(start as usize, len);
         // SAFETY: the slot is armed and holds the buffer, so the range is mapped; its packets all arrived, and whoever
         // could write them again does so under the lock that is held here.
         unsafe { std::ptr::copy_nonoverlapping(src.as_ptr(), out.as_mut_ptr(), len) };
@@ -179,7 +255,7 @@ impl Drop for RecvHandle {
     }
 }
 
-/// A buffer on its way back. Dropping it gives the buffer up.
+/// The buffers of a receive on their way back. Dropping it gives them up.
 #[must_use = "the buffer comes back through this"]
 pub struct Retire {
     cell: Option<Arc<RetireCell>>,
@@ -190,6 +266,11 @@ impl Retire {
     /// The buffer, once it is back; each result is given once.
     pub fn try_take(&mut self) -> Option<Result<RecvBuf, RetireError>> {
         self.cell.as_ref().and_then(|c| c.take())
+    }
+
+    /// The buffer of the extra packets, if there is one, once the other buffer is back; it is given once.
+    pub fn take_extra(&mut self) -> Option<RecvBuf> {
+        self.cell.as_ref().and_then(|c| c.take_extra())
     }
 }
 

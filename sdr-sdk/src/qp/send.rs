@@ -51,15 +51,12 @@ impl SendQp {
             return Err(PostError::Foreign(buf));
         }
         let len = buf.len() as u64;
-        let need = self.shared.with(|qp| if imm.is_some() { qp.send.needed_packets() } else { 0 });
-        let packets = len.div_ceil(self.payload() as u64) as u32;
-        if packets < need {
-            return Err(PostError::ImmediateNeedsPackets { buf, have: packets, need });
-        }
-        let stream = match self.start(len, imm) {
+        let stream = match self.start(len, imm, true) {
             Ok(s) => s,
-            Err(e) => return Err(e.with(buf)),
+            Err(e) => return Err(e.map(|()| buf)),
         };
+        let payload = stream.grant.payload as usize;
+        let packets = buf.len().div_ceil(payload) as u32;
         if packets > 0 {
             self.shared.with(|qp| {
                 if qp.send.withdrawn(stream.seq) {
@@ -69,7 +66,6 @@ impl SendQp {
                 let channels = u32::from(qp.spec.channels);
                 let per_chunk = u32::from(stream.grant.per_chunk.max(1));
                 let run = if channels == 1 { packets } else { per_chunk };
-                let payload = qp.spec.payload as usize;
                 for first in (0..packets).step_by(run as usize) {
                     let ch = Channel((first / per_chunk % channels) as u8);
                     let at = first as usize * payload;
@@ -88,15 +84,21 @@ impl SendQp {
 
     /// Opens a message of `len` bytes whose packets are added by [`Stream::extend`].
     pub fn stream_start(&self, len: u64, imm: Option<u32>) -> Result<Stream, PostError<()>> {
-        self.start(len, imm)
+        self.start(len, imm, false)
     }
 
-    fn start(&self, len: u64, imm: Option<u32>) -> Result<Stream, PostError<()>> {
+    /// With `whole`, the message is sent once from end to end, so it alone has to carry the user immediate.
+    fn start(&self, len: u64, imm: Option<u32>, whole: bool) -> Result<Stream, PostError<()>> {
         let max = self.max_message();
-        if len > max {
-            return Err(PostError::TooLarge { buf: (), len, max });
-        }
         let (seq, grant) = self.shared.with(|qp| {
+            let payload = qp.send.next_grant().map_or(qp.spec.payload, |g| g.payload);
+            let (have, need) = (len.div_ceil(payload.into()) as u32, qp.send.needed_packets());
+            if whole && imm.is_some() && have < need {
+                return Err(PostError::ImmediateNeedsPackets { buf: (), have, need });
+            }
+            if len > max {
+                return Err(PostError::TooLarge { buf: (), len, max });
+            }
             if let Some(why) = qp.link.closed() {
                 return Err(PostError::Closed((), why));
             }
@@ -145,23 +147,6 @@ impl SendQp {
     }
 }
 
-impl PostError<()> {
-    fn with<B>(self, buf: B) -> PostError<B> {
-        match self {
-            Self::Busy(()) => PostError::Busy(buf),
-            Self::Foreign(()) => PostError::Foreign(buf),
-            Self::TooLong { len, posted, .. } => PostError::TooLong { buf, len, posted },
-            Self::TooLarge { len, max, .. } => PostError::TooLarge { buf, len, max },
-            Self::ImmediateNeedsPackets { have, need, .. } => {
-                PostError::ImmediateNeedsPackets { buf, have, need }
-            }
-            Self::Chunk { asked, .. } => PostError::Chunk { buf, asked },
-            Self::Arm((), e) => PostError::Arm(buf, e),
-            Self::Closed((), why) => PostError::Closed(buf, why),
-        }
-    }
-}
-
 /// Why packets could not be added to a stream.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -169,16 +154,16 @@ pub enum StreamError {
     /// Too many runs wait for the fabric; poll and try again.
     #[error("no queue space right now; poll and try again")]
     Busy,
-    /// The bytes do not stand for whole packets of the message at that offset.
+    /// The bytes do not stand for whole packets of the message, or of the receive's extra packets, at that offset.
     #[error(
-        "packets from {first}: {got} bytes given, at most {left} are left there, only the last packet may be short"
+        "packets from {first}: {got} bytes given, at most {left} are left there, only the last data packet may be short"
     )]
     Range {
         /// First packet asked for.
         first: u32,
         /// Bytes given.
         got: u64,
-        /// Bytes from there to the end of the message.
+        /// Bytes from there to the end of the message, or of the extra packets.
         left: u64,
     },
     /// The queue pair has no such channel.
@@ -221,7 +206,8 @@ impl Stream {
         self.grant
     }
 
-    /// Adds the packets from `first` whose bytes are `buf`, at any offset, any number of times.
+    /// Adds the packets from `first` whose bytes are `buf`, at any offset, any number of times: data, or extra packets
+    /// where the receive takes some (see [`NextGrant::extra`]), not both in one call.
     ///
     /// They leave on `channel`. Chunk c is at home on channel c mod channels.
     pub fn extend(&self, first: PacketOffset, buf: &SendBuf, channel: Channel) -> Result<(), StreamError> {
@@ -230,9 +216,11 @@ impl Stream {
             return Err(StreamError::Foreign);
         }
         self.shared.with(|qp| {
-            let payload = qp.spec.payload as u64;
-            let left = self.len.saturating_sub(first.0 as u64 * payload);
-            if got == 0 || got > left || (got < left && !got.is_multiple_of(payload)) {
+            let payload = self.grant.payload as u64;
+            let (end, short) = self.part_of(first);
+            let left = end.saturating_sub(first.0 as u64 * payload);
+            let whole = got.is_multiple_of(payload) || (short && got == left);
+            if got == 0 || got > left || !whole {
                 return Err(StreamError::Range { first: first.0, got, left });
             }
             if channel.0 >= qp.spec.channels {
@@ -250,6 +238,16 @@ impl Stream {
             qp.send.push(self.seq, first.0, got.div_ceil(payload) as u32, buf, channel);
             Ok(())
         })
+    }
+
+    /// End of the part that packet `first` is in, in bytes as if all packets before it were full, and whether it may end
+    /// with a short packet.
+    fn part_of(&self, first: PacketOffset) -> (u64, bool) {
+        let (extra, from) = (self.grant.extra, self.grant.first_extra());
+        if extra == 0 || first.0 < from {
+            return (self.len, true);
+        }
+        (u64::from(from.saturating_add(extra)) * u64::from(self.grant.payload), false)
     }
 
     /// No packets will be added any more.

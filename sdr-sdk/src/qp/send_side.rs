@@ -4,8 +4,8 @@
 //! when its stream has ended and the fabric is done with the source memory of all its packets; source memory is held
 //! until then.
 
-use crate::control::CtsEntry;
-use crate::fabric::{Fabric, QueueSpec, WriteRun};
+use crate::control::{self, CtsEntry};
+use crate::fabric::{Fabric, Grant, QueueSpec, WriteRun};
 use crate::memory::{RawSlice, Region, SendBuf};
 use crate::slots::slot_gen;
 use crate::types::{Channel, Nanos, QueueSet, Seq};
@@ -19,7 +19,9 @@ const BATCH: usize = 64;
 pub(crate) const MAX_QUEUED_RUNS: usize = 4_096;
 
 struct Message {
-    grant: CtsEntry,
+    grant: Grant,
+    /// Bytes of a full packet.
+    payload: u32,
     user: u32,
     /// Residues (mod fragments) of the offsets posted so far, where user immediates are on.
     residues: u32,
@@ -53,6 +55,7 @@ struct Queued {
     seq: Seq,
     first: u32,
     packets: u32,
+    payload: u32,
     src: RawSlice,
 }
 
@@ -65,8 +68,21 @@ pub struct NextGrant {
     pub bytes: u64,
     /// Packets a chunk at the receiver.
     pub per_chunk: u8,
+    /// Payload bytes of every packet of the message but its last data packet; at least one.
+    pub payload: u32,
+    /// Packets that the receive takes behind its data, from [`first_extra`](Self::first_extra) on.
+    pub extra: u32,
     /// The receiver ended this receive before anything was sent; a message started on it is thrown away.
     pub withdrawn: bool,
+}
+
+impl NextGrant {
+    /// Offset of the first extra packet: the packets of the receive, whatever the message has, rounded up to whole chunks.
+    pub fn first_extra(&self) -> u32 {
+        let data = self.bytes.div_ceil(self.payload.max(1).into());
+        // A grant is only kept when its packets fit the layout.
+        control::first_extra(data, self.per_chunk).try_into().unwrap_or(u32::MAX)
+    }
 }
 
 pub(crate) struct SendSide {
@@ -139,11 +155,18 @@ impl SendSide {
             seq: self.next,
             bytes: g.bytes,
             per_chunk: g.per_chunk,
+            payload: self.payload_of(g),
+            extra: g.extra,
             withdrawn: *g == CtsEntry::WITHDRAWN || self.next.before(self.retired),
         })
     }
 
-    /// Takes the grants of a CTS, the first for `first`; true when it held any that are new.
+    /// What a withdrawn receive does not say is of no matter, as long as packets can be cut.
+    fn payload_of(&self, g: &CtsEntry) -> u32 {
+        if g.payload == 0 { self.spec.payload } else { g.payload }
+    }
+
+    /// Takes the grants of a CTS, which fit the queue pair, the first for `first`; true when it held any that are new.
     ///
     /// Grants are kept for S messages ahead; what does not fit is repeated by the peer until it does.
     pub(crate) fn on_grants(&mut self, first: Seq, entries: impl Iterator<Item = CtsEntry>) -> bool {
@@ -164,11 +187,18 @@ impl SendSide {
 
     /// Starts the next message on the grant that `next_grant` showed.
     pub(crate) fn start(&mut self, user: u32) -> Option<Seq> {
-        let grant = self.grants.pop_front()?;
+        let entry = self.grants.pop_front()?;
         let seq = self.next;
         self.next = seq.next();
-        let sources = Vec::new();
-        self.open.push_back(Message { grant, user, residues: 0, outstanding: 0, ended: false, sources });
+        self.open.push_back(Message {
+            grant: entry.grant,
+            payload: self.payload_of(&entry),
+            user,
+            residues: 0,
+            outstanding: 0,
+            ended: false,
+            sources: Vec::new(),
+        });
         Some(seq)
     }
 
@@ -214,7 +244,8 @@ impl SendSide {
         for i in 0..packets.min(fragments) {
             m.residues |= 1 << ((first + i) % fragments);
         }
-        self.channels[channel.0 as usize].push_back(Queued { seq, first, packets, src: src.raw() });
+        let payload = m.payload;
+        self.channels[channel.0 as usize].push_back(Queued { seq, first, packets, payload, src: src.raw() });
         self.queued_runs += 1;
     }
 
@@ -283,9 +314,10 @@ impl SendSide {
             self.batch.push(WriteRun {
                 q: self.q,
                 at: slot_gen(&self.spec, r.seq),
-                grant: m.grant.grant,
+                grant: m.grant,
                 first: r.first,
                 packets: r.packets,
+                payload: r.payload,
                 src: r.src,
                 user: m.user,
             });
@@ -294,7 +326,6 @@ impl SendSide {
     }
 
     fn posted(&mut self, ch: usize, mut taken: u64) {
-        let payload = self.spec.payload as usize;
         while taken > 0 {
             let Some(run) = self.channels[ch].front_mut() else { return };
             let n = (run.packets as u64).min(taken);
@@ -306,7 +337,7 @@ impl SendSide {
                 self.channels[ch].pop_front();
                 self.queued_runs -= 1;
             } else {
-                let skip = n as usize * payload;
+                let skip = n as usize * run.payload as usize;
                 run.first += n as u32;
                 run.packets -= n as u32;
                 run.src = run.src.slice(skip, run.src.len() - skip);

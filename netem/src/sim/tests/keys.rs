@@ -37,7 +37,10 @@ fn a_key_is_live_until_its_disarm_is_confirmed_and_not_longer() {
     rig.post(1_300, CH, 0, 0, first.all.slice(0, half));
     assert_eq!(rig.b_sees(1_499), [completed(qb, 0, 0, 1)]);
     assert_eq!(dst.bytes()[0], 1, "the worst hardware still writes");
-    assert!(rig.b.arm(qb, message(4), dst.all).is_err(), "not reusable before the confirmation");
+    assert!(
+        rig.b.arm(qb, message(4), &Landing::data(dst.all, P)).is_err(),
+        "not reusable before the confirmation"
+    );
 
     // One arrives before the confirmation and one after it, both seen by the same poll.
     rig.post(1_399, CH, 0, 1, first.all.slice(half, half));
@@ -105,12 +108,12 @@ fn memory_is_registered_before_it_is_used() {
     let mut rig = Rig::path("");
     let dst = buffer(&mut rig);
     rig.b.deregister(dst.all.region());
-    assert!(rig.b.arm(rig.qb, message(0), dst.all).is_err());
+    assert!(rig.b.arm(rig.qb, message(0), &Landing::data(dst.all, P)).is_err());
     let dst = buffer(&mut rig);
     let bad_slot = SlotGen { slot: MessageId(4), ..message(0) };
     let bad_generation = SlotGen { generation: Generation(4), ..message(0) };
     for at in [bad_slot, bad_generation] {
-        let answer = rig.b.arm(rig.qb, at, dst.all);
+        let answer = rig.b.arm(rig.qb, at, &Landing::data(dst.all, P));
         assert!(matches!(answer, Err(FabricError::Limit { .. })), "{answer:?}");
     }
 }
@@ -139,7 +142,7 @@ fn two_queue_sets_have_keys_of_their_own() {
     let (qa2, qb2) = connect(&mut rig.a, &mut rig.b);
     let (src, one, two) = (two_packets(&mut rig, 1), buffer(&mut rig), buffer(&mut rig));
     rig.arm(0, one.all);
-    rig.b.arm(qb2, message(0), two.all).unwrap();
+    rig.b.arm(qb2, message(0), &Landing::data(two.all, P)).unwrap();
     rig.a.post(Nanos(0), CH, &[run(qa2, 0, 0, src.all)]);
     assert_eq!(rig.b_sees(0), [completed(qb2, 0, 0, 2)]);
     assert_eq!((one.bytes()[0], two.bytes()[0]), (0, 1));

@@ -1,9 +1,9 @@
 use super::*;
 use crate::bitmap::Bitmap;
-use crate::fabric::{Caps, FabricError, Grant, WriteRun};
+use crate::fabric::{Caps, FabricError, Grant, Landing, WriteRun};
 use crate::fabric::{Opened, RingMemory};
 use crate::imm::ImmLayout;
-use crate::memory::{RawSlice, Region, RegionId};
+use crate::memory::{Region, RegionId};
 use crate::types::{MessageId, PacketOffset};
 
 const Q: QueueSet = QueueSet(3);
@@ -48,7 +48,7 @@ unsafe impl Fabric for Script {
         Err(FabricError::Peer("scripted"))
     }
     fn deregister(&mut self, _: RegionId) {}
-    fn arm(&mut self, _: QueueSet, _: SlotGen, _: RawSlice) -> Result<Option<Grant>, FabricError> {
+    fn arm(&mut self, _: QueueSet, _: SlotGen, _: &Landing) -> Result<Option<Grant>, FabricError> {
         Err(FabricError::Peer("scripted"))
     }
     fn disarm(&mut self, _: QueueSet, _: SlotGen) {}
@@ -210,6 +210,10 @@ fn misuse_is_an_error() {
     e.arm(Q, at(0), shape).unwrap();
     assert!(misuse(e.arm(Q, at(4), shape)));
     assert!(matches!(e.arm(Q, at(1), Shape::new(1 << 18 | 1, 1)), Err(EngineError::Full(_))));
+    // With extra packets the chunk that holds the last data packet counts whole.
+    let with_extra = |packets, extra| Shape::new(packets, 16).with_extra(extra);
+    assert!(matches!(e.arm(Q, at(1), with_extra((1 << 18) - 31, 17)), Err(EngineError::Full(_))));
+    assert!(e.arm(Q, at(1), with_extra((1 << 18) - 31, 16)).is_ok());
     assert!(matches!(e.open(Q, &SPEC, &[], Seq(0)), Err(EngineError::Misuse(_))));
     let open = |e: &mut HostEngine, spec| e.open(QueueSet(0), &spec, &[], Seq(0));
     assert!(matches!(open(&mut e, QueueSpec { channels: 3, ..SPEC }), Err(EngineError::Full(_))));

@@ -8,8 +8,9 @@ use super::link::{Link, Reply};
 use super::replay::Seen;
 use super::wire::{HEADER, Header, PacketType, WireError, parse};
 use crate::fabric::keys::{KeyTable, Placement};
-use crate::fabric::{CompletionRun, Event, EventSink, FabricError, MAX_CONTROL, QueueSpec, WriteRun};
-use crate::memory::RawSlice;
+use crate::fabric::{
+    CompletionRun, Event, EventSink, FabricError, Landing, MAX_CONTROL, QueueSpec, WriteRun,
+};
 use crate::types::{Channel, Generation, Nanos, QueueSet, SlotGen};
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -219,11 +220,12 @@ impl Nic {
 
     /// # Safety
     /// As [`KeyTable::arm`].
-    pub(super) unsafe fn arm(&mut self, q: QueueSet, at: SlotGen, dst: RawSlice) -> Result<(), FabricError> {
+    pub(super) unsafe fn arm(&mut self, q: QueueSet, at: SlotGen, to: &Landing) -> Result<(), FabricError> {
         let refused = |what| FabricError::Provider { operation: what, code: 22 };
         let c = self.get(q).ok_or(refused("arm on queues that are not open"))?;
+        to.check(&c.spec)?;
         // SAFETY: the caller promises what `KeyTable::arm` asks.
-        let armed = unsafe { c.keys.arm(at, dst) };
+        let armed = unsafe { c.keys.arm(at, *to) };
         if armed { Ok(()) } else { Err(refused("arm of an armed slot, or of none")) }
     }
 
@@ -242,7 +244,7 @@ impl Nic {
             let Some(c) = c else { break };
             let (Some(peer), Some(next)) = (&c.peer, c.next.get_mut(usize::from(ch.0))) else { break };
             let Some(to) = peer.at(ch) else { break };
-            let payload = c.spec.payload as usize;
+            let payload = run.payload as usize;
             // SAFETY: the contract of `post`: the source is valid and unchanged until `Sent` is reported for it.
             let bytes = unsafe { std::slice::from_raw_parts(run.src.as_ptr(), run.src.len()) };
             let most = MAX_SEGMENTS.min(super::wire::MAX_PAYLOAD / (payload + HEADER)).max(1);
@@ -444,7 +446,7 @@ fn place(
         counters.out_of_range += 1;
         return;
     }
-    match c.keys.place(slot, h.generation, u64::from(offset.0) * u64::from(spec.payload), payload) {
+    match c.keys.place(slot, h.generation, offset, payload) {
         Placement::Placed => {}
         Placement::Null => counters.null_key += 1,
         Placement::OutOfRange => {
