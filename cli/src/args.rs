@@ -7,6 +7,7 @@ use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use netem::PathSpec;
 use netem::units::{BitRate, ByteSize, Distance, Duration, Medium, Probability};
+use sdr_sdk::reliability::Loss;
 use std::ffi::OsString;
 use std::fmt::Display;
 use std::ops::RangeInclusive;
@@ -61,12 +62,55 @@ enum Command {
     Info(InfoArgs),
 }
 
+/// What a simulated connection knows of its path's losses.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Estimate {
+    /// What they are.
+    Exact,
+    /// Nothing.
+    None,
+    /// This, right or wrong.
+    Given(Loss),
+}
+
+impl FromStr for Estimate {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || "write exact, none, or a loss such as 1e-3 or, with a mean burst, 1e-3,16".to_owned();
+        match text {
+            "exact" => return Ok(Self::Exact),
+            "none" => return Ok(Self::None),
+            _ => {}
+        }
+        let (loss, burst) = text.split_once(',').unwrap_or((text, "1"));
+        let probability = loss.parse().ok().filter(|p| (0.0..1.0).contains(p)).ok_or_else(wrong)?;
+        let burst = burst.parse().ok().filter(|b| (1.0..=MAX_BURST).contains(b)).ok_or_else(wrong)?;
+        Ok(Self::Given(Loss { probability, burst }))
+    }
+}
+
+impl Estimate {
+    /// What is known on `path`.
+    pub fn known(self, path: &PathSpec) -> Option<Loss> {
+        match self {
+            Self::None => None,
+            Self::Exact => Some(Loss { probability: path.loss.get(), burst: path.burst.max(1.0) }),
+            Self::Given(loss) => Some(loss),
+        }
+    }
+}
+
 /// What `sdr sim` was given.
 #[derive(Args, Clone)]
 pub struct SimArgs {
-    /// Reliability scheme: sr (selective repeat by timeouts) or sr-nack (losses are found by what arrived since)
+    /// Reliability scheme: sr (selective repeat by timeouts), sr-nack (losses are found by what arrived since), hybrid
+    /// (sr-nack, with parity for the end), ec:K,M or xor:K,M (M parity packets for each K of data)
     #[arg(long, value_name = "NAME", default_value = "sr")]
     pub scheme: String,
+    /// What both ends know of the losses: exact; none, as on the first message of a connection; or P or P,BURST
+    #[arg(long, value_name = "WHAT", default_value = "exact")]
+    pub estimate: Estimate,
     /// Retransmission timeout of sr is RTT + ALPHA x RTT; 0 to 1000, in steps of 0.001
     #[arg(long, value_name = "ALPHA", default_value = "2", value_parser = alpha)]
     pub alpha: f64,

@@ -33,9 +33,9 @@ pub fn run() -> Result<Answer, CommandError> {
     'all: for (l, link) in links.iter().enumerate() {
         for size in SIZES {
             for scheme in schemes::ALL {
-                bar.set_message(format!("{} with {} over {link}", ByteSize(size), scheme.name));
+                bar.set_message(format!("{} with {} over {link}", ByteSize(size), scheme));
                 let of_each = Nanos(BUDGET.0 / cells as u64);
-                let what = Demonstration { scheme: scheme.name, size, link, most: MESSAGES, time: of_each };
+                let what = Demonstration { scheme, size, link, most: MESSAGES, time: of_each };
                 match bench::demonstrate(&what, &stop) {
                     Ok(report) => shown.push((l, report)),
                     Err(CommandError::Interrupted) => break 'all,

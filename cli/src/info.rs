@@ -62,7 +62,7 @@ struct Gpu {
 pub fn run(args: &InfoArgs) -> Result<Answer, CommandError> {
     let document = Document {
         version: env!("CARGO_PKG_VERSION"),
-        schemes: schemes::ALL.iter().map(|s| s.name).collect(),
+        schemes: schemes::ALL.to_vec(),
         encryption: "none",
         cores: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
         memory_available_bytes: crate::usage::available_bytes(),

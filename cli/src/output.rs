@@ -10,7 +10,7 @@ use std::fmt::Write;
 /// Field names are an interface: scripts read them.
 #[derive(Serialize)]
 struct Document {
-    scheme: &'static str,
+    scheme: std::borrow::Cow<'static, str>,
     link: String,
     message_bytes: u64,
     packet_bytes: u64,
@@ -52,8 +52,7 @@ impl From<PacketCounts> for Packets {
             received: p.received,
             lost: p.lost,
             retransmitted: p.retransmitted,
-            // Selective repeat sends none.
-            parity: 0,
+            parity: p.parity,
             duplicate: p.duplicate,
             late: p.late,
             corrupt: p.corrupt,
@@ -90,7 +89,7 @@ pub fn json(r: &Report) -> String {
     let [mean_ms, p50_ms, p99_ms, p999_ms, max_ms] = r.completion.per(1e6).values();
     let rate = packets_per_second(r);
     let document = Document {
-        scheme: r.scheme,
+        scheme: r.scheme.clone(),
         link: r.link.to_string(),
         message_bytes: r.message.0,
         packet_bytes: r.packet.0,

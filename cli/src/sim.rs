@@ -10,6 +10,7 @@ use netem::units::{self, BitRate, ByteSize, Probability};
 use sdr_sdk::imm::ImmLayout;
 use sdr_sdk::reliability::{Scheme, SelectiveRepeat};
 use sdr_sdk::types::Nanos;
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -23,7 +24,7 @@ const PACKETS_A_CHUNK: u32 = 16;
 /// What came out.
 pub struct Report {
     /// Scheme's name.
-    pub scheme: &'static str,
+    pub scheme: Cow<'static, str>,
     pub alpha: f64,
     /// The path, without its seed.
     pub link: PathSpec,
@@ -117,7 +118,8 @@ fn trial(args: &SimArgs) -> Result<Trial, CommandError> {
         return Err(usage(format!("{jitter}: choose at most half the round trip, {most}")));
     }
     let (bytes, payload) = (args.size, args.mtu);
-    let trial = Trial { path, scheme, bytes: bytes.0, payload: payload.0 as u32, per_chunk: PACKETS_A_CHUNK, known_loss: None };
+    let known_loss = args.estimate.known(&path);
+    let trial = Trial { path, scheme, bytes: bytes.0, payload: payload.0 as u32, per_chunk: PACKETS_A_CHUNK, known_loss };
     let bound = trial.check().and_then(|()| trial.lower_bound());
     let bound = bound.map_err(|e| match e {
         TrialError::NoRate => usage("--link has no rate: add one, such as rate=400Gbit".to_owned()),

@@ -84,7 +84,7 @@ impl Shape {
 
     /// Chunks of data and of extra packets.
     pub fn all_chunks(self) -> u32 {
-        self.chunks() + self.extra.div_ceil(self.per_chunk as u32)
+        self.end().div_ceil(self.per_chunk as u32)
     }
 }
 

@@ -30,6 +30,7 @@ pub const REPORT_SHARE: u64 = 100;
 
 const REPORT_FLOOR: Nanos = Nanos::from_micros(20);
 const ANNOUNCE_FLOOR: Nanos = Nanos::from_millis(1);
+const ANNOUNCE_QUICK: Nanos = Nanos::from_micros(50);
 
 /// DONE is sent this many times in quick succession, after the first.
 const DONE_QUICK: u32 = 4;
@@ -191,28 +192,29 @@ impl DoneRepeater {
     }
 }
 
-/// Repeats the ANNOUNCE of one message every max(RTT/8, 1 ms) until the receiver mentions the seq.
+/// Repeats the ANNOUNCE of one message until the receiver mentions the seq: after RTT/512, RTT/128 and RTT/32, so that the loss of
+/// one delays a short message little, then every max(RTT/8, 1 ms).
 #[derive(Clone, Debug)]
 pub struct AnnounceRepeater {
     /// `None` once mentioned.
     next: Option<Nanos>,
-    announced: bool,
+    times: u32,
 }
 
 impl AnnounceRepeater {
     /// A message that may be announced from `now` on.
     pub const fn new(now: Nanos) -> Self {
-        Self { next: Some(now), announced: false }
+        Self { next: Some(now), times: 0 }
     }
 
     /// It left at least once, or the receiver knows the message: packets may follow.
     pub const fn announced(&self) -> bool {
-        self.announced
+        self.times > 0
     }
 
     /// The receiver mentioned the seq.
     pub fn mentioned(&mut self) {
-        self.announced = true;
+        self.times = self.times.max(1);
         self.next = None;
     }
 
@@ -228,9 +230,13 @@ impl AnnounceRepeater {
 
     /// ANNOUNCE left.
     pub fn sent(&mut self, now: Nanos, rtt: Nanos) {
-        self.announced = true;
-        if self.next.is_some() {
-            self.next = Some(now + interval(rtt, 8, ANNOUNCE_FLOOR));
-        }
+        let wait = match self.times {
+            0 => interval(rtt, 512, ANNOUNCE_QUICK),
+            1 => interval(rtt, 128, ANNOUNCE_QUICK),
+            2 => interval(rtt, 32, ANNOUNCE_QUICK),
+            _ => interval(rtt, 8, ANNOUNCE_FLOOR),
+        };
+        self.times = self.times.saturating_add(1);
+        self.next = self.next.map(|_| now + wait);
     }
 }

@@ -9,8 +9,11 @@
 //! | `threads` | futures awaited on another thread |
 //! | `refusals` | each error once, with the buffer back |
 //! | `immediates` | user immediates of the queue pair |
+//! | `extra` | receives with memory for packets behind the data |
 //! | `partial` | early completion: bitmaps and bytes |
 
+#[path = "handles/extra.rs"]
+mod extra;
 #[path = "handles/futures.rs"]
 mod futures;
 #[path = "handles/immediates.rs"]

@@ -4,10 +4,10 @@ use sdr_sdk::ImmLayout;
 use sdr_sdk::bitmap::{Bitmap, HostBitmap, Shape};
 use sdr_sdk::engine::{CompletionEngine, Mark};
 use sdr_sdk::fabric::{
-    Caps, CompletionModel, CompletionRun, Event, EventSink, Fabric, FabricError, Grant, Opened, QueueSpec,
-    WriteRun,
+    Caps, CompletionModel, CompletionRun, Event, EventSink, Fabric, FabricError, Grant, Landing, Opened,
+    QueueSpec, WriteRun,
 };
-use sdr_sdk::memory::{RawSlice, Region, RegionId};
+use sdr_sdk::memory::{Region, RegionId};
 use sdr_sdk::types::{
     Channel, ChunkIndex, Generation, MessageId, Nanos, PacketOffset, QueueSet, Seq, SlotGen,
 };
@@ -54,7 +54,7 @@ unsafe impl Fabric for Script {
         Err(NO_WIRE)
     }
     fn deregister(&mut self, _: RegionId) {}
-    fn arm(&mut self, _: QueueSet, _: SlotGen, _: RawSlice) -> Result<Option<Grant>, FabricError> {
+    fn arm(&mut self, _: QueueSet, _: SlotGen, _: &Landing) -> Result<Option<Grant>, FabricError> {
         Err(NO_WIRE)
     }
     fn disarm(&mut self, _: QueueSet, _: SlotGen) {}
@@ -144,9 +144,10 @@ impl Rig {
 /// # Panics
 /// When the engine does not do what the trait says.
 pub fn engine_conformance(mut make: impl FnMut() -> Box<dyn CompletionEngine>) {
-    let parts: [fn(&mut Rig); 5] = [
+    let parts: [fn(&mut Rig); 6] = [
         chunks_are_published_when_whole,
         what_does_not_belong_sets_nothing,
+        extra_packets_have_their_own_chunks,
         slots_come_back,
         marks,
         queue_pairs_are_apart,
@@ -207,6 +208,41 @@ fn what_does_not_belong_sets_nothing(rig: &mut Rig) {
     // Discarded ones count as well: equal counts mean that nothing is on the way.
     assert_eq!(rig.engine.counted(Q, Generation(0)), 13);
     assert_eq!(rig.engine.counted(Q, Generation(1)), 11);
+}
+
+fn extra_packets_have_their_own_chunks(rig: &mut Rig) {
+    // Ten data packets in chunks of four, five extra ones from offset 12 on: offsets 10, 11 and 17 on are nothing.
+    let shape = Shape::new(10, 4).with_extra(5);
+    let bitmap = rig.arm(Q, at(0), shape);
+    let set = |b: &Arc<dyn HostBitmap>| -> Vec<u32> {
+        (0..8).filter(|&c| Bitmap::with_extra(&**b).is_set(ChunkIndex(c))).collect()
+    };
+    rig.arrive(0, Q, at(0), 10, 2, 0);
+    rig.arrive(1, Q, at(0), 17, 5, 0);
+    rig.settle();
+    assert_eq!(set(&bitmap), [0; 0]);
+    assert_eq!(rig.engine.packets(Q, at(0), ChunkIndex(2)), 0);
+    // Over the end of the data, and over that of the extra packets.
+    rig.arrive(0, Q, at(0), 8, 5, 0);
+    rig.arrive(1, Q, at(0), 16, 3, 0);
+    rig.settle();
+    assert_eq!(set(&bitmap), [2, 4]);
+    assert_eq!(rig.engine.packets(Q, at(0), ChunkIndex(2)), 0b11);
+    assert_eq!(rig.engine.packets(Q, at(0), ChunkIndex(3)), 0b1);
+    assert!(!Bitmap::new(&*bitmap).is_set(ChunkIndex(4)), "the data has three chunks");
+    rig.arrive(0, Q, at(0), 0, 8, 0);
+    rig.settle();
+    assert!(Bitmap::new(&*bitmap).is_full() && !Bitmap::with_extra(&*bitmap).is_full());
+    rig.arrive(0, Q, at(0), 13, 3, 0);
+    rig.settle();
+    assert!(Bitmap::with_extra(&*bitmap).is_full());
+    let c = rig.engine.counters(Q);
+    assert_eq!((c.seen, c.fresh, c.duplicate, c.late, c.out_of_range), (26, 15, 0, 0, 11));
+    assert!(rig.engine.arm(Q, at(1), Shape::new(1, 4).with_extra(SPEC.layout.max_packets() - 3)).is_err());
+    rig.retire(Q, at(0));
+    rig.arrive(0, Q, at(0), 12, 1, 0);
+    rig.settle();
+    assert_eq!(rig.engine.counters(Q).late, 1);
 }
 
 fn slots_come_back(rig: &mut Rig) {

@@ -3,11 +3,13 @@
 //! It knows a fabric by the trait alone and takes its path to be lossless. Time goes in steps, so that the same body runs
 //! in virtual and in real time. It is not a test of what a fabric does beyond the trait, such as its faults or its speed.
 
+mod landing;
+
 use std::sync::Arc;
 
 use sdr_sdk::ImmLayout;
 use sdr_sdk::fabric::{
-    CompletionRun, Event, Fabric, FabricError, Grant, MAX_CONTROL, Opened, QueueSpec, WriteRun,
+    CompletionRun, Event, Fabric, FabricError, Grant, Landing, MAX_CONTROL, Opened, QueueSpec, WriteRun,
 };
 use sdr_sdk::memory::{RawSlice, Region, RegionId};
 use sdr_sdk::types::{Channel, Generation, MessageId, Nanos, PacketOffset, QueueSet, Seq, SlotGen};
@@ -30,7 +32,7 @@ pub type Pair = (Box<dyn Fabric>, Box<dyn Fabric>, Box<dyn FnMut(Nanos)>);
 /// When the fabric does not do what the trait says.
 pub fn fabric_conformance(mut make: impl FnMut() -> Pair) {
     type Part = fn(&mut Rig);
-    let parts: [(&str, Part); 10] = [
+    let parts: [(&str, Part); 15] = [
         ("limits are kept", limits_are_kept),
         ("addresses are checked", addresses_are_checked),
         ("a message arrives", a_message_arrives),
@@ -41,6 +43,11 @@ pub fn fabric_conformance(mut make: impl FnMut() -> Pair) {
         ("control passes both ways", control_passes_both_ways),
         ("queue sets are apart", queue_sets_are_apart),
         ("closed queues are silent", closed_queues_are_silent),
+        ("data and extra packets land apart", landing::data_and_extra_packets_land_apart),
+        ("other offsets touch nothing", landing::other_offsets_touch_nothing),
+        ("receives have their own payload", landing::receives_have_their_own_payload),
+        ("late packets do not reach extra memory", landing::late_packets_do_not_reach_extra_memory),
+        ("landings are checked", landing::landings_are_checked),
     ];
     for (name, part) in parts {
         let (a, b, advance) = make();
@@ -161,9 +168,18 @@ impl Rig {
         (0..QUIET).for_each(|_| self.step());
     }
 
-    /// Arms a slot at B and waits until its key works.
+    /// Arms a slot at B for data of full size and waits until its key works.
     fn arm(&mut self, q: QueueSet, at: SlotGen, dst: RawSlice) -> Grant {
-        if let Some(grant) = self.b.fabric.arm(q, at, dst).expect("arm") {
+        let to = self.data(dst);
+        self.arm_landing(q, at, &to)
+    }
+
+    fn data(&self, dst: RawSlice) -> Landing {
+        Landing::data(dst, self.spec().payload)
+    }
+
+    fn arm_landing(&mut self, q: QueueSet, at: SlotGen, to: &Landing) -> Grant {
+        if let Some(grant) = self.b.fabric.arm(q, at, to).expect("arm") {
             return grant;
         }
         let found = |b: &Side| b.armed.iter().find(|a| (a.0, a.1) == (q, at)).map(|a| a.2);
@@ -173,7 +189,6 @@ impl Rig {
 
     /// Posts from A, in as many calls as the fabric wants.
     fn post(&mut self, ch: Channel, run: WriteRun) {
-        let payload = self.spec().payload as usize;
         let mut rest = run;
         for _ in 0..PATIENCE {
             let taken = self.a.fabric.post(self.now, ch, &[rest]) as u32;
@@ -181,7 +196,7 @@ impl Rig {
             if taken == rest.packets {
                 return;
             }
-            let bytes = taken as usize * payload;
+            let bytes = taken as usize * rest.payload as usize;
             rest.src = rest.src.slice(bytes, rest.src.len() - bytes);
             rest.first += taken;
             rest.packets -= taken;
@@ -206,7 +221,7 @@ fn pattern(len: usize, seed: u8) -> Vec<u8> {
 
 fn whole(q: QueueSet, at: SlotGen, grant: Grant, src: RawSlice, spec: &QueueSpec, user: u32) -> WriteRun {
     let packets = src.len().div_ceil(spec.payload as usize) as u32;
-    WriteRun { q, at, grant, first: 0, packets, src, user }
+    WriteRun { q, at, grant, first: 0, packets, payload: spec.payload, src, user }
 }
 
 /// How often each packet of a slot and generation was reported, and the user immediate that came with them.
@@ -326,9 +341,10 @@ fn an_armed_slot_refuses(rig: &mut Rig) {
     let dst = rig.b.memory(4096, 0);
     let at = message(&spec, 0);
     rig.arm(qb, at, dst.all);
-    assert!(rig.b.fabric.arm(qb, at, dst.all).is_err(), "armed twice");
+    let to = rig.data(dst.all);
+    assert!(rig.b.fabric.arm(qb, at, &to).is_err(), "armed twice");
     let twin = message(&spec, u64::from(spec.slots));
-    assert!(rig.b.fabric.arm(qb, twin, dst.all).is_err(), "armed for the next generation too early");
+    assert!(rig.b.fabric.arm(qb, twin, &to).is_err(), "armed for the next generation too early");
     rig.b.fabric.disarm(qb, at);
     rig.until("Disarmed", |_, b| b.disarmed == [(qb, at)]);
     rig.arm(qb, twin, dst.all);

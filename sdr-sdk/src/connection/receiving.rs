@@ -36,11 +36,11 @@ impl PacketView for RecvHandle {
     }
 
     fn chunk(&self, c: ChunkIndex) -> bool {
-        self.bitmap().is_set(c)
+        self.bitmap_with_extra().is_set(c)
     }
 
     fn complete_until(&self, from: ChunkIndex, to: ChunkIndex) -> ChunkIndex {
-        Bitmap::complete_until(self.bitmap(), from, to)
+        Bitmap::complete_until(self.bitmap_with_extra(), from, to)
     }
 
     fn packets(&self, c: ChunkIndex) -> u64 {
@@ -82,7 +82,6 @@ struct Ending {
 pub(super) struct Receiving {
     qp: RecvQp,
     scheme: Arc<dyn Scheme>,
-    payload: u32,
     channels: u8,
     per_chunk: u32,
     progress_deadline: Nanos,
@@ -108,7 +107,6 @@ impl Receiving {
     pub(super) fn new(qp: RecvQp, config: &ConnectionConfig) -> Self {
         Self {
             scheme: config.scheme.clone(),
-            payload: qp.payload(),
             channels: qp.channels(),
             per_chunk: config.per_chunk,
             progress_deadline: config.progress_deadline,
@@ -311,7 +309,7 @@ impl Receiving {
             let e = TransferError::TooLong { seq, len: a.bytes, posted: m.handle.len() };
             return self.end(now, i, Some(DoneStatus::TooLong), Err(e));
         }
-        if a.scheme != self.scheme.wire_id() || a.symbol != self.payload {
+        if a.scheme != self.scheme.wire_id() || a.symbol != m.handle.payload() {
             let e = TransferError::Refused { seq, scheme: self.scheme.name() };
             return self.end(now, i, Some(DoneStatus::Refused), Err(e));
         }

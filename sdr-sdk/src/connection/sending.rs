@@ -291,8 +291,8 @@ impl Sending {
         MessageSpec {
             seq: grant.seq,
             bytes,
-            packets: bytes.div_ceil(self.payload as u64) as u32,
-            payload: self.payload,
+            packets: bytes.div_ceil(grant.payload as u64) as u32,
+            payload: grant.payload,
             channels: self.qp.channels(),
             per_chunk: grant.per_chunk.max(1),
             extra: grant.extra,
@@ -329,7 +329,7 @@ impl Sending {
             k: plan.k,
             m: plan.m,
             interleave: plan.interleave,
-            symbol: self.payload,
+            symbol: spec.payload,
             pace: self.pacer.packet_ps(),
             user: request.user,
         };

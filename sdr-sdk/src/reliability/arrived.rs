@@ -12,7 +12,7 @@ use std::ops::Range;
 
 /// What can be read of an armed receive.
 pub trait PacketView {
-    /// Division of the receive; at least as long as the message.
+    /// Division of the receive; at least as long as the message. Chunks of extra packets are numbered behind those of data.
     fn shape(&self) -> Shape;
 
     /// Whether all packets of the receive in chunk `c` arrived: its byte in host memory, loaded with Acquire.

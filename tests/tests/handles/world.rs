@@ -8,10 +8,10 @@ use sdr_sdk::connection::{Connection, ConnectionConfig, ConnectionDriver};
 use sdr_sdk::context::{Context, ContextConfig, QpConfig};
 use sdr_sdk::engine::host::HostEngine;
 use sdr_sdk::fabric::{
-    Caps, CompletionModel, CompletionRun, Event, EventSink, Fabric, FabricError, Grant, Opened, QueueSpec,
-    WriteRun,
+    Caps, CompletionModel, CompletionRun, Event, EventSink, Fabric, FabricError, Grant, Landing, Opened,
+    QueueSpec, WriteRun,
 };
-use sdr_sdk::memory::{RawSlice, Region, RegionId};
+use sdr_sdk::memory::{Region, RegionId};
 use sdr_sdk::qp::{PostError, RecvHandle, RecvQp, SendHandle, SendQp};
 use sdr_sdk::types::{Channel, Nanos, QueueSet, SlotGen};
 use sdr_sdk::{RecvBuf, SendBuf};
@@ -87,11 +87,11 @@ unsafe impl Fabric for Counting {
         self.1.regions.fetch_sub(1, Ordering::Relaxed);
         self.0.deregister(region);
     }
-    fn arm(&mut self, q: QueueSet, at: SlotGen, dst: RawSlice) -> Result<Option<Grant>, FabricError> {
+    fn arm(&mut self, q: QueueSet, at: SlotGen, to: &Landing) -> Result<Option<Grant>, FabricError> {
         if self.1.refuse_arm.swap(false, Ordering::Relaxed) {
             return Err(FabricError::Provider { operation: "arm", code: 12 });
         }
-        self.0.arm(q, at, dst)
+        self.0.arm(q, at, to)
     }
     fn disarm(&mut self, q: QueueSet, at: SlotGen) {
         self.0.disarm(q, at);

@@ -75,7 +75,8 @@ impl Receiver {
             windows: [0..0, 0..0],
             asking: Asking::default(),
             moved_at: Nanos::ZERO,
-            count: 0,
+            // So that the first look moves.
+            count: u32::MAX,
             wake_at: None,
             urgent: false,
             setup,
@@ -165,10 +166,10 @@ impl Receiver {
         (from, old.checked_sub(1).map_or(0, |i| self.history[i].1.min(from)))
     }
 
-    /// What was looked at so long ago should have been repaired.
+    /// Of what was looked at so long ago, repairs may have arrived: a round trip, and a little less, for the sender tells by
+    /// itself which repairs a report cannot speak of yet.
     fn age(&self, c: &Conditions) -> Nanos {
-        let reports = u64::from(self.setup.copies) + 1;
-        c.rtt + report_interval(c.rtt).mul_div(reports, 1) + c.channels.reordering
+        Nanos(c.min_rtt.0.saturating_sub(report_interval(c.rtt).0 * 2))
     }
 }
 
