@@ -86,7 +86,8 @@ impl Posting {
     }
 
     fn landing(&self) -> Landing {
-        let extra = self.extra.as_ref().map(RecvBuf::raw);
+        // Without extra packets the last data chunk need not be whole for offsets behind it.
+        let extra = self.extra.as_ref().map(RecvBuf::raw).filter(|e| !e.is_empty());
         let first_extra = self.shape().first_extra();
         Landing { dst: self.buf.raw(), extra, payload: self.payload, first_extra }
     }

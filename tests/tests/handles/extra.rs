@@ -60,6 +60,15 @@ fn both_buffers_come_back_from_a_refusal() {
     w.until(Nanos::from_millis(20), |_| false);
     let handle = ends.recv[1].recv_with(w.empty(1, most), Some(w.empty(1, extra)), one).ok().unwrap();
     assert_eq!((handle.first_extra() as usize, handle.extra_packets()), (most, extra as u32));
+    // An empty buffer takes no packet numbers, also where chunks do not divide them evenly.
+    let (none, _) = w.empty(1, 1).split_at(0);
+    let odd = RecvOptions { per_chunk: 5, ..one };
+    let handle = ends.recv[1].recv_with(w.empty(1, MOST as usize), Some(none), odd).unwrap();
+    assert_eq!((handle.shape().packets(), handle.extra_packets()), (MOST as u32, 0));
+    let mut retire = handle.complete();
+    w.until(Nanos::from_millis(20), |_| false);
+    assert_eq!(retire.try_take().unwrap().unwrap().len() as u64, MOST);
+    assert_eq!(retire.take_extra().unwrap().len(), 0);
 }
 
 #[test]
