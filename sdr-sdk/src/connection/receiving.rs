@@ -425,8 +425,14 @@ impl Receiving {
         let mut spoke = false;
         for m in &mut self.posted {
             let Some(a) = m.message.as_mut().filter(|a| a.pacer.due(now) && a.solving.is_none()) else { continue };
-            a.arrived.recheck(&m.handle, 4 * RECHECK);
             c.packet_time_ps = a.pace;
+            match a.scheme.overdue(now, &c) {
+                0 => a.arrived.recheck(&m.handle, 4 * RECHECK),
+                end => {
+                    a.arrived.recheck_below(&m.handle, end, 16 * RECHECK);
+                    a.arrived.recheck(&m.handle, RECHECK)
+                }
+            };
             let mut budget = a.pacer.budget();
             let mut part = 0;
             while budget >= MIN_REPORT {

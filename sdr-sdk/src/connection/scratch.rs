@@ -20,7 +20,7 @@ pub(super) struct Scratch {
 
 impl Scratch {
     pub(super) fn new(most: usize) -> Self {
-        Self { blocks: Vec::new(), bytes: 0, most }
+        Self { blocks: Vec::new(), bytes: 0, most: most.next_multiple_of(LEAST) }
     }
 
     /// Most bytes of all blocks.

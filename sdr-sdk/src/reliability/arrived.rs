@@ -177,6 +177,19 @@ impl Arrived {
         before - self.missing.count()
     }
 
+    /// Looks again at what is missing before `end`, until it has found `budget` chunks of it as they were; for who knows that
+    /// repairs may be there. As [`recheck`](Self::recheck) otherwise.
+    pub fn recheck_below(&mut self, view: &(impl PacketView + ?Sized), end: u32, budget: u32) {
+        let (mut here, mut vain) = (0, 0);
+        while vain < budget
+            && let Some(next) = self.missing.next_from(here).filter(|r| r.start < end)
+        {
+            let (chunk_end, found) = self.recheck_chunk(view, next.start);
+            vain += u32::from(!found);
+            here = chunk_end;
+        }
+    }
+
     /// Looks again at the chunk of `packet`: its end, and whether something of it arrived.
     fn recheck_chunk(&mut self, view: &(impl PacketView + ?Sized), packet: u32) -> (u32, bool) {
         let shape = view.shape();

@@ -18,6 +18,7 @@ use super::runs::{Earlier, Run, Runs};
 use super::{Conditions, Status};
 use crate::types::{Channel, Nanos};
 use std::collections::VecDeque;
+use std::ops::Range;
 
 /// Smallest retransmission timeout. On shorter paths reports are late by the receiver's polling and the hosts'
 /// scheduling rather than by the path, and a smaller timeout would send again what has arrived.
@@ -137,8 +138,19 @@ impl Ledger {
     }
 
     /// Packets that were sent again and are not reported since.
-    pub fn repaired(&self) -> impl Iterator<Item = std::ops::Range<u32>> {
+    pub fn repaired(&self) -> impl Iterator<Item = Range<u32>> {
         self.aloft.iter().filter(|run| run.earlier.is_some()).map(|run| run.first..run.end())
+    }
+
+    /// Packets of `r` that are on their way, as far as reports say.
+    pub fn on_their_way(&self, r: Range<u32>) -> impl Iterator<Item = Range<u32>> {
+        let mut at = r.start;
+        std::iter::from_fn(move || {
+            let run = self.aloft.next_from(at).filter(|run| run.first < r.end && at < r.end)?;
+            let part = run.first.max(at)..run.end().min(r.end);
+            at = part.end;
+            Some(part)
+        })
     }
 
     /// Packets presumed lost and not sent again.

@@ -320,6 +320,11 @@ pub trait SchemeReceiver: Send {
     /// Of the [`Say::Want`] just given, so many ranges were written.
     fn named(&mut self, _ranges: usize) {}
 
+    /// Repairs of packets before it may have arrived: they are looked for before a report.
+    fn overdue(&self, _now: Nanos, _c: &Conditions) -> u32 {
+        0
+    }
+
     /// There is something to report that should not wait for more packets or for a quarter of a round trip.
     fn urgent(&self) -> bool {
         false

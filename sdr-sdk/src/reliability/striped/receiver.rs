@@ -49,6 +49,8 @@ pub struct Receiver {
     count: u32,
     wake_at: Option<Nanos>,
     urgent: bool,
+    /// A repair of the body arrived since the last report.
+    repaired: bool,
 }
 
 #[derive(Debug, Default)]
@@ -57,9 +59,11 @@ struct Asking {
     list: Vec<Range<u32>>,
     /// Parity rows of a stripe that were sent unasked or asked for.
     rows: Vec<u8>,
-    /// Ranges of it that the report being written has named; all of them when nothing is to be asked.
+    /// Ranges of it that were named this time through.
     named: usize,
-    /// Repetitions left.
+    /// Nothing is asked in the report being written.
+    silent: bool,
+    /// Times that it is still to be named.
     times: u32,
     /// Next repetition; next list.
     at: Nanos,
@@ -79,6 +83,7 @@ impl Receiver {
             count: u32::MAX,
             wake_at: None,
             urgent: false,
+            repaired: false,
             setup,
         }
     }
@@ -150,7 +155,8 @@ impl Receiver {
             }
         }
         self.asking.list = set.iter().collect();
-        self.asking.times = self.setup.copies;
+        self.asking.named = 0;
+        self.asking.times = if self.asking.list.is_empty() { 0 } else { self.setup.copies };
         self.asking.at = now;
         let answer = u128::from(set.count()) * u128::from(c.packet_time_ps) / 1_000;
         let wait = c.rtt + Nanos(answer as u64) + report_interval(c.rtt).mul_div(LATE + 1, 1) + c.channels.reordering;
@@ -215,7 +221,9 @@ impl SchemeReceiver for Receiver {
         let body = v.data.covered().min(self.body_end());
         let reported = self.history.back().map_or(0, |&(_, to)| to);
         let loud = |r: Range<u32>| v.data.missing().within(r).next().is_some();
-        urgent |= loud(from..body) || loud(0..old) || (reported < body && body == self.body_end());
+        // The sender takes a repair for lost whose arrival it does not hear of.
+        self.repaired |= v.data.found().iter().any(|r| r.start < body);
+        urgent |= self.repaired || loud(from..body) || loud(0..old) || (reported < body && body == self.body_end());
         if v.data.missing().first().is_some_and(|p| p < body) {
             // Nothing may arrive that would bring us back.
             let next = now + report_interval(c.rtt);
@@ -242,7 +250,7 @@ impl SchemeReceiver for Receiver {
             return Some(status(self.windows[1].clone()));
         }
         let left = &self.asking.list[self.asking.named..];
-        (!left.is_empty()).then(|| Say::Want(left))
+        (!self.asking.silent && !left.is_empty()).then_some(Say::Want(left))
     }
 
     fn reported(&mut self, to: u32) {
@@ -252,7 +260,17 @@ impl SchemeReceiver for Receiver {
     }
 
     fn named(&mut self, ranges: usize) {
-        self.asking.named = (self.asking.named + ranges).min(self.asking.list.len());
+        let a = &mut self.asking;
+        a.named += ranges;
+        if a.named >= a.list.len() {
+            // Once through: the next time in the next report.
+            (a.named, a.silent) = (0, true);
+            a.times = a.times.saturating_sub(1);
+        }
+    }
+
+    fn overdue(&self, now: Nanos, c: &Conditions) -> u32 {
+        self.bounds(now, c).1
     }
 
     fn urgent(&self) -> bool {
@@ -296,18 +314,16 @@ impl Receiver {
         let overdue = self.history.partition_point(|(at, _)| *at + age <= now);
         self.history.drain(..overdue.saturating_sub(1));
         self.history.push_back((now, to));
+        self.repaired = false;
         let lacking = self.balance.as_ref().is_some_and(|b| b.short() > 0) || v.data.covered() < v.data.total();
-        self.asking.named = self.asking.list.len();
-        if !lacking || self.setup.stripes.is_none() {
+        self.asking.silent = !lacking || self.setup.stripes.is_none();
+        if self.asking.silent {
             return;
         }
         if self.asking.times == 0 && now >= self.asking.again_at.max(self.due(v, c)) {
             self.ask(now, v, c);
         }
-        if self.asking.times > 0 && now >= self.asking.at {
-            self.asking.times -= 1;
-            self.asking.at = now + report_interval(c.rtt);
-            self.asking.named = 0;
-        }
+        self.asking.silent = self.asking.times == 0 || now < self.asking.at;
+        self.asking.at = self.asking.at.max(now + report_interval(c.rtt));
     }
 }

@@ -34,7 +34,6 @@ pub struct Sender {
     group: u32,
     /// Next parity packet of it; none before its data is through.
     parity: Option<Parity>,
-    /// When the last packet leaves the sender's hands; the next follow.
     copies: Copies,
     asked: Asked,
     /// When the receiver has to have spoken; how often it had not.
@@ -52,9 +51,11 @@ struct Parity {
 /// Copies of body packets that were sent again too late to be repaired once more.
 #[derive(Debug, Default)]
 struct Copies {
+    /// Such packets, and how many more copies each gets.
+    late: Vec<(Range<u32>, u32)>,
+    /// The round being sent.
     round: VecDeque<Range<u32>>,
-    left: u32,
-    /// Next round, when no parity is left to go between.
+    /// When the next round may begin, once no parity is left to go between.
     at: Nanos,
     turn: u32,
 }
@@ -146,7 +147,8 @@ impl Sender {
             let next = stripes.unasked(self.group).start;
             self.parity = Some(Parity { next, at: now + through + self.choice.gap });
             if end == stripes.end {
-                self.copies.left = self.choice.copies;
+                let repaired = self.body.ledger().repaired();
+                self.copies.late.extend(repaired.map(|r| (r, self.choice.copies)));
             }
         }
         Some(run)
@@ -160,7 +162,7 @@ impl Sender {
             return None;
         }
         let row_end = next - (next - all.start) % stripes.depth + stripes.depth;
-        let whole_rows = if self.copies.left > 0 { row_end } else { all.end };
+        let whole_rows = if self.copies.late.is_empty() { all.end } else { row_end };
         let packets = self.cut(next, budget.min(whole_rows.min(all.end) - next));
         self.parity = Some(Parity { next: next + packets, at });
         let rows = (next + packets - all.start) / stripes.depth;
@@ -176,15 +178,21 @@ impl Sender {
         (stripes.sent / self.choice.copies.max(1)).max(1)
     }
 
+    /// One more copy of each that may still be on its way.
     fn start_copies(&mut self) {
-        if self.copies.left > 0 && self.copies.round.is_empty() {
-            self.copies.left -= 1;
-            self.copies.round.extend(self.body.ledger().repaired());
+        if !self.copies.round.is_empty() {
+            return;
         }
+        for (r, left) in &mut self.copies.late {
+            self.copies.round.extend(self.body.ledger().on_their_way(r.clone()));
+            *left = if self.copies.round.is_empty() { 0 } else { *left - 1 };
+        }
+        self.copies.late.retain(|(_, left)| *left > 0);
     }
 
     fn next_copy(&mut self, now: Nanos, budget: u32, c: &Conditions) -> Option<SendRun> {
-        if self.copies.round.is_empty() && self.parity_is_done() && self.copies.left > 0 && self.copies.at <= now {
+        let over = self.copies.round.is_empty() && self.parity_is_done();
+        if over && !self.copies.late.is_empty() && self.copies.at <= now {
             self.start_copies();
             self.copies.at = now + self.choice.gap.max(report_interval(c.rtt));
         }
@@ -192,7 +200,7 @@ impl Sender {
         let first = r.start;
         r.start += (r.end - r.start).min(budget);
         let packets = r.start - first;
-        if r.is_empty() {
+        if Range::is_empty(r) {
             self.copies.round.pop_front();
         }
         self.copies.turn = self.copies.turn.wrapping_add(1);
@@ -286,8 +294,7 @@ impl SchemeSender for Sender {
         }
         if let Some(run) = self.body.next(now, budget, c) {
             if run.repair && self.out_of_data() {
-                self.copies.left = self.copies.left.max(self.choice.copies);
-                self.copies.at = now + self.choice.gap;
+                self.copies.late.push((run.first..run.first + run.packets, self.choice.copies));
             }
             return Some(run);
         }
@@ -311,8 +318,7 @@ impl SchemeSender for Sender {
             (Some(_), None) if self.body.is_out() && self.fresh.ready(c) => Some(Nanos::ZERO),
             _ => None,
         };
-        let late = (self.copies.left > 0 && self.parity_is_done() && self.body.ledger().unacknowledged() > 0)
-            .then_some(self.copies.at);
+        let late = (!self.copies.late.is_empty() && self.parity_is_done()).then_some(self.copies.at);
         let silence = self.answer_by.filter(|&t| t < Nanos::MAX && self.parity_is_done());
         [tail, late, silence, self.body.wake_at(c)].into_iter().flatten().min()
     }
