@@ -1,3 +1,0 @@
-//! Models.
-#![forbid(unsafe_code)]
-pub mod rows;
