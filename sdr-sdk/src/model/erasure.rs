@@ -1,12 +1,14 @@
 //! Erasure codes over the whole message, with selective repeat for what they cannot repair.
 //!
-//! arXiv 2505.05366, sections 4.1.2, 4.2 and appendices B and C: the message is cut into L stripes of k packets, each with m parity packets;
-//! F of them fail, F ~ Bin(L, 1 - p_EC). All is on the wire after (M + ceil(M m / k)) T. With F = 0 the message is complete an RTT
-//! later; else after the fallback timeout's slack beta RTT the failed stripes are named, an RTT for that, and their F k
-//! packets are sent by selective repeat (RTO = 3 RTT). The printed mean takes the mean of F; here its distribution is used.
+//! arXiv 2505.05366, sections 4.1.2, 4.2 and appendices B and C: the message is cut into L stripes of k packets, each
+//! with m parity packets; F of them fail, F ~ Bin(L, 1 - p_EC). All is on the wire after (M + ceil(M m / k)) T. With F =
+//! 0 the message is complete an RTT later; else after the fallback timeout's slack beta RTT the failed stripes are named,
+//! an RTT for that, and their F k packets are sent by selective repeat (RTO = 3 RTT). The printed mean takes the mean of
+//! F; here its distribution is used.
 //!
-//! A last stripe of k' < k packets has ceil(k' m / k) parity packets, which makes the count above exact, and fails on its own.
-//! With bursts an MDS stripe is a run of k + m consecutive slots of the Gilbert chain, and stripes are taken as independent (derived).
+//! A last stripe of k' < k packets has ceil(k' m / k) parity packets, which makes the count above exact, and fails on its
+//! own. With bursts an MDS stripe is a run of k + m consecutive slots of the Gilbert chain, and stripes are taken as
+//! independent (derived): a burst across two of them counts twice, and the fallback probability is up to a third too high.
 
 use super::law::{Law, ROUNDING, least};
 use super::random::Random;
@@ -15,8 +17,8 @@ use super::rows::Shortfall;
 use super::scheme::ALPHA;
 use super::setting::Setting;
 
-/// Slack of the fallback timeout in RTT: half of the slack of the retransmission timeout would be 1; the paper does not state the
-/// value of its figures, and 0.5 fits them.
+/// Slack of the fallback timeout in RTT: half of the slack of the retransmission timeout would be 1; the paper does not
+/// state the value of its figures, and 0.5 fits them.
 pub const BETA: f64 = 0.5;
 
 /// Numbers of failed stripes less likely than this change no quantile that is asked for.
@@ -199,6 +201,10 @@ impl Law for Erasure {
     fn extra_bytes(&self) -> f64 {
         let again = |(probability, repeat): &(f64, Repeat)| probability * repeat.bytes_sent();
         self.parity_bytes + self.cases.iter().map(again).sum::<f64>()
+    }
+
+    fn work(&self) -> f64 {
+        self.cases.iter().map(|(probability, repeat)| 1.0 + probability * repeat.work()).sum()
     }
 
     fn draw(&self, random: &mut Random) -> f64 {

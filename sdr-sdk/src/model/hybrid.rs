@@ -1,18 +1,19 @@
 //! Reports for the body of a message, parity after the data for its tail.
 //!
-//! Derived, approximate. What leaves more than a round trip before the end of the data (the body) is repaired by reports while data still
-//! flows: that costs nothing but the wire time of the repairs, p / (1 - p) of the body. The last round trip (the tail) is cut
-//! into D stripes of k packets, packet i in stripe i mod D, and parity follows the data in rounds of one symbol a stripe. The
-//! message is complete when the last stripe is, and a stripe is after the first r rounds of which it lost at most as many symbols, data included,
-//! as there were rounds:
+//! Derived, approximate. What leaves more than a round trip before the end of the data (the body) is repaired by reports
+//! while data still flows: that costs nothing but the wire time of the repairs, p / (1 - p) of the body. The last round
+//! trip (the tail) is cut into D stripes of k packets, packet i in stripe i mod D, and parity follows the data in rounds
+//! of one symbol a stripe. The message is complete when the last stripe is, and a stripe is after the first r rounds of
+//! which it lost at most as many symbols, data included, as there were rounds:
 //!
 //! P(r rounds suffice for a stripe) = 1 - P(more than r of k + r symbols lost).
 //!
-//! So T = RTT + bytes / rate + body repair + what the slowest of D stripes needs; parity that nobody needs costs no time. With a
-//! probability of about [`EPSILON`] the planned rows do not suffice, and fresh ones come a round trip later.
+//! So T = RTT + bytes / rate + body repair + what the slowest of D stripes needs; parity that nobody needs costs no time.
+//! With a probability of about [`EPSILON`] the planned rows do not suffice, and fresh ones come a round trip later.
 //!
-//! Left out: lost reports, spread of the body repair, copies of repairs that leave in the last round trip, stripes shorter by one packet, encoding
-//! and decoding. Against packet-level simulation the mean slowdown is within 0.004 for losses up to 1e-2.
+//! Left out: lost reports, spread of the body repair, copies of repairs that leave in the last round trip, stripes
+//! shorter by one packet, encoding and decoding. Against packet-level simulation the mean slowdown is within 0.004 for
+//! losses up to 1e-2.
 
 use super::law::{Law, ROUNDING};
 use super::rows::{MAX_COLUMNS, Shortfall, rows};
@@ -22,7 +23,8 @@ use super::setting::Setting;
 /// Probability, of a message, that the planned rows do not suffice.
 pub const EPSILON: f64 = 1e-4;
 
-/// Rows that a lone message plans for at least: unused parity is free for it, and an estimate of the loss may be ten times too low.
+/// Rows that a lone message plans for at least: unused parity is free for it, and an estimate of the loss may be ten
+/// times too low.
 pub const FLOOR: u32 = 16;
 
 /// Messages up to this many packets are one stripe and keep to a lower floor, or parity would be most of what is sent.
@@ -44,7 +46,8 @@ pub struct Tail {
 }
 
 impl Tail {
-    /// The tail: the last RTT and two report intervals of RTT / 128 (at least 16 packets each), k at most 224 and less where more rows are needed.
+    /// The tail: the last RTT and two report intervals of RTT / 128 (at least 16 packets each), k at most 224 and less
+    /// where more rows are needed.
     pub fn new(setting: &Setting) -> Self {
         let (rtt, packet_time) = (setting.rtt_ns(), setting.packet_time());
         let report = (rtt / 128.0).max(16.0 * packet_time);
@@ -161,7 +164,8 @@ impl Law for Hybrid {
 
     fn mean(&self) -> f64 {
         let stripes = f64::from(self.tail.stripes);
-        // The expected number of slots is the sum of the probabilities that they do not suffice; in a round that is a geometric series.
+        // The expected number of slots is the sum of the probabilities that they do not suffice; in a round that is a
+        // geometric series.
         let mut slots = f64::from(self.tail.gap) * -self.ln_whole(0).exp_m1();
         for pair in self.ln_whole.windows(2) {
             let (level, rise) = (stripes * pair[0], pair[1] - pair[0]);

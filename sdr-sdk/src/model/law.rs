@@ -21,6 +21,11 @@ pub trait Law: Send + Sync {
     /// Bytes on the wire beyond the message: parity, whether it is needed or not, and the mean of what is sent again.
     fn extra_bytes(&self) -> f64;
 
+    /// Terms that a draw adds up, roughly: what many draws cost.
+    fn work(&self) -> f64 {
+        1.0
+    }
+
     /// A draw of the same distribution.
     fn draw(&self, random: &mut Random) -> f64 {
         self.quantile(random.unit())

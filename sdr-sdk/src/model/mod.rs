@@ -1,8 +1,9 @@
 //! How long a message takes, from formulas: completion times of every scheme as functions of path, loss and length.
 //!
-//! Pure functions: no IO, no clock, no state. A [`Setting`] and a [`SchemeModel`] give a [`Law`], which is asked for its mean, its
-//! quantiles and its distribution. Times are f64 nanoseconds, from the first packet until the sender knows that all of it
-//! arrived. Only wire time and round trips count: coding, headers, queues and lost acknowledgements are left out.
+//! Pure functions: no IO, no clock, no state. A [`Setting`] and a [`SchemeModel`] give a [`Law`], which is asked for its
+//! mean, its quantiles and its distribution. Times are f64 nanoseconds, from the first packet until the sender knows that
+//! all of it arrived. Only wire time and round trips count: coding, headers, queues and lost acknowledgements are left
+//! out.
 //!
 //! | module | what it holds |
 //! |---|---|

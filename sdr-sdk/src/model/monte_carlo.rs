@@ -1,7 +1,7 @@
 //! The same random variables as those of the closed forms, drawn packet by packet: an independent way to the same numbers.
 //!
-//! Nothing here uses a distribution of [`super::law`]. Cost is per lost packet for selective repeat and the codes, and per parity packet for
-//! the hybrid scheme.
+//! Nothing here uses a distribution of [`super::law`]. Cost is per lost packet for selective repeat and the codes, and
+//! per parity packet for the hybrid scheme.
 
 use super::erasure::{BETA, Code, Stripes};
 use super::hybrid::Tail;

@@ -6,11 +6,13 @@
 //!
 //! P(T <= RTT + q) = prod over i of (1 - p^(floor((q - t_i) / O) + 1)) for q >= t_M, else 0.
 //!
-//! It is exact up to M T <= O; for longer messages it is a bound from below, as retransmissions would displace data there. Packets
-//! that have had equally many chances form runs, and so neither a value nor the mean takes work for each packet.
+//! It is exact up to M T <= O; for longer messages it is a bound from below, as retransmissions would displace data
+//! there. Packets that have had equally many chances form runs, and so neither a value nor the mean takes work for each
+//! packet.
 //!
-//! With bursts (derived, approximate) the losses of a burst are one event: all logarithms are scaled so that the probability
-//! of no loss at all is that of the Gilbert chain. Means are within 5 % of a simulation of the chain for bursts up to 16.
+//! With bursts (derived, approximate) the losses of a burst are one event: all logarithms are scaled so that the
+//! probability of no loss at all is that of the Gilbert chain. For bursts of 4 and 16 packets the means are within 5 % of
+//! a simulation of the chain at a loss of 1e-3, and up to 10 % below it at 1e-2, where single repairs outlive their burst.
 
 use super::law::{Law, ROUNDING, least};
 use super::setting::Setting;
@@ -100,7 +102,8 @@ impl Repeat {
         sum
     }
 
-    /// Integral of `1 - P(T <= RTT + q)` over q in `[a, b]`, in which the same boundaries between runs move by a packet every T.
+    /// Integral of `1 - P(T <= RTT + q)` over q in `[a, b]`, in which the same boundaries between runs move by a packet
+    /// every T.
     ///
     /// Over each T the distribution then goes up by the same factors at the same phases: a geometric series.
     fn missing_between(&self, a: f64, b: f64) -> f64 {
@@ -206,6 +209,14 @@ impl Law for Repeat {
         };
         // The division may fall short by one.
         self.rtt + if reached(after(count)) { after(count) } else { after(count + 1.0) }
+    }
+
+    fn work(&self) -> f64 {
+        if self.run() <= self.again {
+            return 1.0;
+        }
+        // Some 25 halvings, each over the runs that are under way together.
+        25.0 * (self.run() / self.again + 2.0).min(self.ln_enough.len() as f64)
     }
 
     fn extra_bytes(&self) -> f64 {

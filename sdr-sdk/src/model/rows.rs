@@ -1,15 +1,16 @@
 //! How many parity rows a set of interleaved stripes needs.
 //!
-//! A stripe has k data symbols and m parity symbols of one packet each; packet i of the data belongs to stripe i mod D, and so
-//! do the packets of each parity row. A stripe thus looks at the path once every D slots, and with a Gilbert chain on the
-//! slots it sees a Gilbert chain again, of the same loss and of correlation lambda^D. What is counted here is exact for that chain;
-//! that stripes fail independently is not assumed either, for the bound on "any of D" is the sum of D.
+//! A stripe has k data symbols and m parity symbols of one packet each; packet i of the data belongs to stripe i mod D,
+//! and so do the packets of each parity row. A stripe thus looks at the path once every D slots, and with a Gilbert chain
+//! on the slots it sees a Gilbert chain again, of the same loss and of correlation lambda^D. What is counted here is
+//! exact for that chain; that stripes fail independently is not assumed either, for the bound on "any of D" is the sum of
+//! D.
 //!
 //! Derived; the chain is that of `netem`: every packet of the bad state is lost, bursts have a mean of B packets, and
 //! lambda = 1 - 1/B - p / ((1 - p) B) is what is left of the state one slot later.
 
-/// Most columns (data and parity) of a code over GF(2^8) that may be planned for: 16 of the 256 stay in reserve, for rows that a
-/// receiver asks for later.
+/// Most columns (data and parity) of a code over GF(2^8) that may be planned for: 16 of the 256 stay in reserve, for rows
+/// that a receiver asks for later.
 pub const MAX_COLUMNS: u32 = 240;
 
 /// Longest stripe that is counted: all columns of GF(2^8).
@@ -24,7 +25,8 @@ const NEGLIGIBLE: f64 = 1e-30;
 /// `p`: average loss of packets, in [0, 1). `burst`: mean burst B in packets; 1 or less means independent losses. `gap`: idle
 /// slots between the last data packet and the first parity packet. None when k + m0 would exceed [`MAX_COLUMNS`].
 ///
-/// Cost: O((k + m) w) with w the number of losses that matter; 10 to 40 us for k = 224. Nothing is cached and nothing allocated.
+/// Cost: O((k + m) w) with w the number of losses that matter; 2 to 5 us for k = 224, 30 us for k = 128 and 80 rows. Nothing is cached and nothing
+/// allocated.
 pub fn rows(k: u32, stripes: u32, p: f64, burst: f64, gap: u32, eps: f64) -> Option<u32> {
     let spare = MAX_COLUMNS.checked_sub(k)?;
     let tails = Shortfall::new(k, stripes, p, burst, gap)?;
@@ -84,7 +86,8 @@ impl Iterator for Shortfall {
 
 /// What is left of the path's state one slot later: lambda of the Gilbert chain; zero for independent losses.
 ///
-/// Between independent losses (mean burst 1 / (1 - p)) and a burst of 1 the chain would be anticorrelated; that is taken as independent.
+/// Between independent losses (mean burst 1 / (1 - p)) and a burst of 1 the chain would be anticorrelated; that is taken
+/// as independent.
 pub fn correlation(p: f64, burst: f64) -> f64 {
     if burst <= 1.0 { 0.0 } else { (1.0 - 1.0 / burst - p / ((1.0 - p) * burst)).max(0.0) }
 }

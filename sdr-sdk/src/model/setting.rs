@@ -5,7 +5,8 @@ use crate::types::Nanos;
 /// Most packets of a message that are modelled: 16 TiB in packets of 4 KiB.
 pub const MAX_PACKETS: u64 = 1 << 32;
 
-/// Largest loss that is modelled. Above it a packet needs thousands of transmissions, and sums over their number grow without use.
+/// Largest loss that is modelled. Above it a packet needs thousands of transmissions, and sums over their number grow
+/// without use.
 pub const MAX_LOSS: f64 = 0.99;
 
 /// Longest RTT + bytes / rate that is modelled, ns: 11 days. Beyond it a packet time is lost in the rounding of f64.

@@ -82,8 +82,8 @@ fn a_code_shortens_with_its_stripe() {
 
 /// Figure 13: p99.9 of an allreduce with selective repeat as a multiple of that with (32, 8).
 ///
-/// The quantile moves in steps of a timeout, and in some cells 0.999 lies next to a step: the figure's 1000 samples and an exact
-/// quantile may then be a step apart, so the quantiles on both sides bound what is compared.
+/// The quantile moves in steps of a timeout, and in some cells 0.999 lies next to a step: the figure's 1000 samples and
+/// an exact quantile may then be a step apart, so the quantiles on both sides bound what is compared.
 #[test]
 fn allreduce_speedup() {
     for (size, sites, samples, row) in [
@@ -103,5 +103,18 @@ fn allreduce_speedup() {
             println!("{size} {sites} {loss}: {} in {low}..{high} ({wanted})", repeat.quantile(0.999) / code);
             assert!((low * 0.9..=high * 1.1).contains(&wanted), "{size} {sites} {loss}: {low} to {high}");
         }
+    }
+}
+
+/// Segments of a thousand timeouts, whose draws come from a table: their mean is that of the law.
+#[test]
+fn allreduce_of_long_segments() {
+    let rtt = Nanos::from_micros(1);
+    for (name, loss) in [("sr", 0.5), ("ec:32,8", 0.3)] {
+        let setting = Setting { rtt, ..long_haul(64 * MIB, loss) };
+        let ring = Ring::new(scheme(name), &setting, 2).expect("a setting");
+        assert!(ring.law().work() > 200.0, "{}", ring.law().work());
+        let mean = ring.run(5_000, 1).mean();
+        assert!(mean >= ring.mean_bound() * 0.999 && mean <= ring.mean_bound() * 1.05, "{name}: {mean}");
     }
 }

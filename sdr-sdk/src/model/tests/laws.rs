@@ -58,7 +58,8 @@ proptest! {
         }
     }
 
-    /// The mean is the integral of the quantiles: midpoints of 4000 shares leave out at most the last of them, and rare fallbacks.
+    /// The mean is the integral of the quantiles: midpoints of 4000 shares leave out at most the last of them, and rare
+    /// fallbacks.
     #[test]
     fn the_mean_is_that_of_the_distribution(setting in any_setting(), which in 0..SCHEMES.len()) {
         let name = SCHEMES[which];

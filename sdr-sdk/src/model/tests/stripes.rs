@@ -1,4 +1,5 @@
-//! Rows of parity, against enumeration and against what packet-level simulation chose; the hybrid scheme against its simulation.
+//! Rows of parity, against enumeration and against what packet-level simulation chose; the hybrid scheme against its
+//! simulation.
 
 use super::*;
 use crate::model::hybrid::{Hybrid, Tail};
