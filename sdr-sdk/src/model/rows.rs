@@ -25,7 +25,7 @@ const NEGLIGIBLE: f64 = 1e-30;
 /// `p`: average loss of packets, in [0, 1). `burst`: mean burst B in packets; 1 or less means independent losses. `gap`: idle
 /// slots between the last data packet and the first parity packet. None when k + m0 would exceed [`MAX_COLUMNS`].
 ///
-/// Cost: O((k + m) w) with w the number of losses that matter; 2 to 5 us for k = 224, 30 us for k = 128 and 80 rows. Nothing is cached and nothing
+/// Cost: O((k + m) w) with w the number of losses that matter; 2 to 5 us for k = 224. Nothing is cached and nothing
 /// allocated.
 pub fn rows(k: u32, stripes: u32, p: f64, burst: f64, gap: u32, eps: f64) -> Option<u32> {
     let spare = MAX_COLUMNS.checked_sub(k)?;
