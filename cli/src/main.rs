@@ -7,6 +7,7 @@
 //! | [`demo`] | `sdr demo`: a few of those, over emulated links |
 //! | [`emulate`], [`link`] | `sdr emulate`, and the same relay on a thread |
 //! | [`info`] | `sdr info`: what this host has |
+//! | [`model`] | `sdr model`: the same from formulas |
 //! | [`sim`], [`output`] | `sdr sim`: what is run and what came out; its table and JSON |
 //! | [`ends`], [`schemes`] | sockets, context and driver of an end; the schemes by name |
 //! | [`stats`], [`table`], [`usage`], [`stop`] | quantiles, columns, processor time and memory, Ctrl-C |
@@ -23,6 +24,7 @@ mod emulate;
 mod ends;
 mod info;
 mod link;
+mod model;
 mod output;
 mod schemes;
 mod sim;
@@ -106,6 +108,7 @@ fn run(job: &args::Job) -> Result<Answer, CommandError> {
     use args::bench::BenchCommand;
     match job {
         args::Job::Sim(args) => sim::run(args),
+        args::Job::Model(args) => model::run(args),
         args::Job::Demo => demo::run(),
         args::Job::Bench(BenchCommand::Loopback(args)) => bench::loopback(args),
         args::Job::Bench(BenchCommand::Server(args)) => bench::server(args),

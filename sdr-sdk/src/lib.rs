@@ -15,6 +15,7 @@
 //! | [`bitmap`] | packet bitmap to chunk bitmap, lock-free |
 //! | [`memory`] | regions, buffers, raw slices |
 //! | [`imm`] | the 32-bit immediate |
+//! | [`model`] | completion times from formulas, and how many parity rows are enough |
 //! | [`types`] | newtypes: `Nanos`, `Seq`, `MessageId`, `Generation`, `PacketOffset`, `ChunkIndex`, ... |
 
 pub mod bitmap;
