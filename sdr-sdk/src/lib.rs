@@ -12,6 +12,7 @@
 //! | [`driver`] | real time: the clock and the threads |
 //! | [`fabric`] | seam one: carries packets, owns keys; the software NIC over UDP |
 //! | [`engine`] | seam two: turns completions into bitmaps; the host engine |
+//! | [`ec`] | erasure codes: parity from data, missing data from parity |
 //! | [`bitmap`] | packet bitmap to chunk bitmap, lock-free |
 //! | [`memory`] | regions, buffers, raw slices |
 //! | [`imm`] | the 32-bit immediate |
