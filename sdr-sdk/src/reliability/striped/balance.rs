@@ -33,10 +33,6 @@ impl Balance {
         }
     }
 
-    /// The stripes.
-    pub fn stripes(&self) -> &Stripes {
-        &self.stripes
-    }
 
     /// Stripes that cannot be solved by what arrived.
     pub fn short(&self) -> u32 {
