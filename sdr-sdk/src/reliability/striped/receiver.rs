@@ -43,6 +43,8 @@ pub struct Receiver {
     history: VecDeque<(Nanos, u32)>,
     /// What the report being written still has to describe: what is new, and what is overdue.
     windows: [Range<u32>; 2],
+    /// Which of them the part given last describes.
+    describing: usize,
     asking: Asking,
     /// When a packet arrived last that was not there before, and how many there were.
     moved_at: Nanos,
@@ -77,6 +79,7 @@ impl Receiver {
             balance: setup.stripes.map(Balance::new),
             history: VecDeque::new(),
             windows: [0..0, 0..0],
+            describing: 0,
             asking: Asking::default(),
             moved_at: Nanos::ZERO,
             // So that the first look moves.
@@ -243,20 +246,19 @@ impl SchemeReceiver for Receiver {
             Say::Status(Status { base: base.min(r.end), from: r.start, to: r.end, missing })
         };
         // The first part always speaks, if only of the message.
-        if part == 0 || !self.windows[0].is_empty() {
-            return Some(status(self.windows[0].clone()));
-        }
-        if !self.windows[1].is_empty() {
-            return Some(status(self.windows[1].clone()));
+        let speaks = |w: &Range<u32>| !Range::is_empty(w);
+        self.describing = if part == 0 { 0 } else { self.windows.iter().position(speaks).unwrap_or(2) };
+        if let Some(window) = self.windows.get(self.describing) {
+            return Some(status(window.clone()));
         }
         let left = &self.asking.list[self.asking.named..];
         (!self.asking.silent && !left.is_empty()).then_some(Say::Want(left))
     }
 
     fn reported(&mut self, to: u32) {
-        let [new, overdue] = &mut self.windows;
-        let window = if Range::is_empty(new) { overdue } else { new };
-        window.start = to.clamp(window.start, window.end);
+        if let Some(window) = self.windows.get_mut(self.describing) {
+            window.start = to.clamp(window.start, window.end);
+        }
     }
 
     fn named(&mut self, ranges: usize) {
