@@ -247,10 +247,12 @@ impl Trial {
         Ok(Some(Sample { completion: delivered.at.since(start), packets }))
     }
 
-    /// A quarter of what is on its way.
+    /// A quarter of what is on its way, or what a code with a fixed rate adds to the whole message, with as much in reserve.
     fn parity_pool(&self, rate: u64) -> usize {
         let bits = u128::from(rate) * u128::from(self.path.rtt().0) / 1_000_000_000;
-        (bits / 8 / 4).max(64 << 20) as usize
+        let on_the_way = (bits / 8 / 4) as usize;
+        let whole = if self.scheme.protects_all() { 3 * self.bytes as usize } else { 0 };
+        on_the_way.max(whole).max(64 << 20)
     }
 
     fn counts(&self, pair: &Pair) -> PacketCounts {

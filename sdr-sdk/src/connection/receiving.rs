@@ -551,12 +551,15 @@ impl Announced {
         first: bool,
     ) -> Option<Outcome> {
         let a = &mut self.arrived;
-        let high = marks.iter().map(|m| match m.seq.serial_cmp(seq) {
-            std::cmp::Ordering::Less => 0,
-            std::cmp::Ordering::Equal => m.offset.0 + 1,
-            std::cmp::Ordering::Greater => u32::MAX,
+        let (first_extra, stripes) = (self.spec.first_extra, self.scheme.stripes());
+        // How far the sender has come, in data and in extra packets. Extra packets may leave between the data.
+        let high = marks.iter().map(|m| match (m.seq.serial_cmp(seq), m.offset.0.checked_sub(first_extra)) {
+            (std::cmp::Ordering::Less, _) => (0, 0),
+            (std::cmp::Ordering::Equal, None) => (m.offset.0 + 1, 0),
+            (std::cmp::Ordering::Equal, Some(e)) => (stripes.map_or(0, |s| s.sent_before(e)), e + 1),
+            (std::cmp::Ordering::Greater, _) => (u32::MAX, u32::MAX),
         });
-        let high = high.max().unwrap_or(0);
+        let (high, extra_high) = high.fold((0, 0), |a, b| (a.0.max(b.0), a.1.max(b.1)));
         if self.solving.is_some() {
             return Some(Outcome::Solvable);
         }
@@ -565,7 +568,7 @@ impl Announced {
         }
         let before = a.count() + self.parity.count();
         a.update(handle, high);
-        self.parity.update(handle, high.saturating_sub(self.spec.first_extra));
+        self.parity.update(handle, extra_high);
         if a.covered() == a.total() && !a.missing().is_empty() {
             a.recheck(handle, RECHECK);
         }

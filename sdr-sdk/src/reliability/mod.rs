@@ -247,6 +247,11 @@ pub trait Scheme: Send + Sync {
     /// For the peer: announced with every message.
     fn wire_id(&self) -> u8;
 
+    /// Parity covers all of a message, however long it is.
+    fn protects_all(&self) -> bool {
+        false
+    }
+
     /// Extra packets that a receive should have; `m` is the longest message that it takes.
     fn extra(&self, _m: &MessageSpec, _c: &Conditions) -> u32 {
         0

@@ -154,6 +154,10 @@ impl Scheme for Striped {
         }
     }
 
+    fn protects_all(&self) -> bool {
+        self.0 != Kind::Hybrid
+    }
+
     fn code(&self) -> Code {
         if self.is_xor() { Code::Xor } else { Code::Mds }
     }

@@ -133,6 +133,12 @@ impl Stripes {
         first..first + self.sent * self.depth
     }
 
+    /// Data packets before it left before parity packet `index`.
+    pub fn sent_before(&self, index: u32) -> u32 {
+        let group = index.checked_div(self.rows * self.depth).unwrap_or(0);
+        self.data(group.min(self.groups() - 1)).end
+    }
+
     /// All parity packets that there may be.
     pub fn parity_packets(&self) -> u32 {
         self.count() * self.rows
