@@ -19,7 +19,7 @@ use crate::engine::Mark;
 use crate::memory::RecvBuf;
 use crate::qp::{PostError, RecvHandle, RecvOptions, RecvQp, Retire};
 use crate::reliability::{
-    Arrived, ChannelView, Conditions, Loss, MessageSpec, Outcome, PacketView, Plan, Say, Scheme, SchemeReceiver, View,
+    Arrived, ChannelView, Conditions, Loss, MessageSpec, Outcome, PacketView, Plan, Say, Scheme, SchemeReceiver, Unfinished, View,
 };
 use crate::repeat::{DoneRepeater, ReportPacer};
 use crate::types::{Channel, ChunkIndex, Nanos, Seq};
@@ -252,6 +252,7 @@ impl Receiving {
             room: 0,
             channels: ChannelView::new(self.channels),
             loss,
+            unfinished: Unfinished { messages: 1, bytes: 0 },
         }
     }
 
@@ -571,8 +572,6 @@ impl Announced {
         self.parity.update(handle, extra_high);
         if a.covered() == a.total() && !a.missing().is_empty() {
             a.recheck(handle, RECHECK);
-        }
-        if !self.parity.missing().is_empty() {
             self.parity.recheck(handle, RECHECK);
         }
         let fresh = u64::from((a.count() + self.parity.count()).saturating_sub(before));

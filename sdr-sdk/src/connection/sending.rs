@@ -14,7 +14,8 @@ use crate::control::MAX_UPPER;
 use crate::ec::Coder;
 use crate::memory::SendBuf;
 use crate::qp::{NextGrant, PostError, SendQp, Stream};
-use crate::reliability::{Channels, Conditions, Loss, MessageSpec, Missing, Scheme, SchemeSender, SendRun, Status};
+use crate::reliability::{Channels, Conditions, Loss, MessageSpec, Missing, Scheme, SchemeSender, SendRun, Status,
+    Unfinished};
 use crate::repeat::AnnounceRepeater;
 use crate::types::{Nanos, PacketOffset, Seq};
 use std::collections::VecDeque;
@@ -27,6 +28,9 @@ const QUEUED_RUNS: usize = 32;
 /// Without a pace, bytes sent for the first time that no report has covered yet: half of what a socket buffer holds by
 /// default. A long path needs a rate to be filled.
 const UNSEEN: u64 = 4 << 20;
+
+/// Waiting messages that count as part of a stream.
+const MOST_BEHIND: usize = 256;
 
 /// A message that has its number.
 struct Outgoing {
@@ -164,6 +168,7 @@ impl Sending {
             room: 0,
             channels: self.channels.view(),
             loss: self.known_loss.unwrap_or_else(|| self.losses.loss()),
+            unfinished: Unfinished::default(),
         };
         self.take_frames(now, &c, stats, wakers);
         c.room = self.room();
@@ -174,6 +179,14 @@ impl Sending {
         self.inject(now, &mut c, path.queued_runs, stats);
         self.encode_ahead();
         self.wake_at(&c)
+    }
+
+    /// Messages that are not done, with the next one of `bytes`; those behind it are taken to be like it.
+    fn unfinished(&self, bytes: u64) -> Unfinished {
+        let active: u64 = self.active.iter().map(|m| m.spec.bytes).sum();
+        let waiting = self.waiting.len().min(MOST_BEHIND);
+        let messages = (self.active.len() + waiting) as u32;
+        Unfinished { messages, bytes: active + bytes.saturating_mul(waiting as u64) }
     }
 
     fn take_frames(
@@ -267,6 +280,7 @@ impl Sending {
             // Too long for the grant: the number is used up without packets, and both ends learn why.
             let open = if len > grant.bytes { 0 } else { len };
             let spec = self.spec(&grant, open);
+            let c = &Conditions { unfinished: self.unfinished(open), ..*c };
             // Foreign code: when it panics, the request still waits and is failed with the others.
             let mut scheme = self.scheme.sender(&spec, c);
             let parity = self.parity(&spec, &*scheme);

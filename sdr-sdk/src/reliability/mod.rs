@@ -74,6 +74,17 @@ pub struct Conditions {
     pub channels: ChannelView,
     /// What is known of its losses.
     pub loss: Loss,
+    /// Messages of the connection that are not done.
+    pub unfinished: Unfinished,
+}
+
+/// Messages that were posted and are not done, the one in question included.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Unfinished {
+    /// How many.
+    pub messages: u32,
+    /// Their bytes.
+    pub bytes: u64,
 }
 
 /// What the receiver said of a message. All packets of `[0, base)` arrived; of `[from, to)` all arrived but `missing`.
