@@ -226,7 +226,9 @@ impl Shared {
             let mut core = self.0.ctx.lock();
             let (qp, fabric, _) = core.parts(self.0.id)?;
             qp.flush(now, fabric, &mut wakers);
-            qp.wake_at(now)
+            // A receive that was completed since the context was polled: its confirmation may wait in the fabric.
+            let confirmed = if qp.recv.retiring() { fabric.wake_at() } else { None };
+            [qp.wake_at(now), confirmed].into_iter().flatten().min()
         };
         wake_all(wakers);
         wake_at
