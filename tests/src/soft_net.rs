@@ -4,7 +4,6 @@
 
 use crate::nets::FaultNet;
 use netem::link::Link;
-use netem::memory_link::MemoryFrame;
 use netem::pair::{Halves, Net, PairError};
 use netem::sim::{Direction, Frame, FrameKind, Granularity, NicCounters, SimError, SimPath, Verdict};
 use netem::{MemoryConfig, MemoryNet, PairConfig, QpPair};
@@ -28,20 +27,20 @@ impl Net for SoftNet {
 }
 
 /// What a frame on the link says. None for what belongs to no message: the questions and answers about addresses.
-fn reading<'a>(f: &MemoryFrame<'a>, slots: u32) -> Option<Frame<'a>> {
-    let (header, payload) = parse(f.bytes).ok()?;
+pub(crate) fn reading(now: Nanos, bytes: &[u8]) -> Option<Frame<'_>> {
+    let (header, payload) = parse(bytes).ok()?;
     let kind = match header.kind {
         PacketType::Control => FrameKind::Control(payload),
         PacketType::Data => {
             let (slot, first) = ImmLayout::default().decode(header.imm);
-            // Right for the first 2^16 rounds of a queue pair that counts from zero.
-            let seq = Seq(u64::from(header.generation.0) * u64::from(slots) + u64::from(slot.0));
+            // Right for the first 2^16 rounds of a queue pair with all slots that counts from zero.
+            let seq = Seq(u64::from(header.generation.0) << 10 | u64::from(slot.0));
             let at = SlotGen { slot, generation: header.generation, seq };
             FrameKind::Data { channel: header.channel, at, first: first.0, packets: 1 }
         }
         _ => return None,
     };
-    Some(Frame { now: f.now, q: QueueSet(0), kind })
+    Some(Frame { now, q: QueueSet(0), kind })
 }
 
 impl FaultNet for SoftNet {
@@ -71,7 +70,7 @@ impl FaultNet for SoftNet {
         _granularity: Granularity,
         mut decide: impl FnMut(&Frame<'_>) -> Verdict + Send + 'static,
     ) {
-        self.memory.tap(direction, move |f| reading(f, 1 << 10).map_or(Verdict::Pass, |f| decide(&f)));
+        self.memory.tap(direction, move |f| reading(f.now, f.bytes).map_or(Verdict::Pass, |f| decide(&f)));
     }
 
     fn path<R>(&self, direction: Direction, f: impl FnOnce(&mut Link) -> R) -> R {
@@ -82,16 +81,21 @@ impl FaultNet for SoftNet {
     }
 
     fn counted(&self, end: u16) -> NicCounters {
-        let c = self.endpoints[usize::from(end)].counters();
-        NicCounters {
-            sent: c.sent,
-            delivered: c.received,
-            corrupt: c.corrupt,
-            null_key: c.null_key,
-            out_of_range: c.out_of_range,
-            control_sent: c.control_sent,
-            control_delivered: c.control_received,
-            ..NicCounters::default()
-        }
+        counted(&self.endpoints[usize::from(end)])
+    }
+}
+
+/// What a software NIC counted.
+pub(crate) fn counted(endpoint: &Endpoint) -> NicCounters {
+    let c = endpoint.counters();
+    NicCounters {
+        sent: c.sent,
+        delivered: c.received,
+        corrupt: c.corrupt,
+        null_key: c.null_key,
+        out_of_range: c.out_of_range,
+        control_sent: c.control_sent,
+        control_delivered: c.control_received,
+        ..NicCounters::default()
     }
 }

@@ -8,6 +8,9 @@ use std::sync::Arc;
 type Net = sdr_tests::soft_net::SoftNet;
 type Bed = bed::Bed<Net>;
 
+/// Fewer of the cases that only differ in numbers.
+const FEWER: bool = true;
+
 fn config(path: &str) -> PairConfig {
     bed::config_of(path, Arc::new(sdr_sdk::reliability::SrNack))
 }

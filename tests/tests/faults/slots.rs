@@ -1,6 +1,6 @@
 //! Counters that wrap, slots in short supply, receives that are missing or too small.
 
-use super::{Bed, config, usual};
+use super::{Bed, FEWER, config, usual};
 use netem::PairConfig;
 use netem::sim::Direction;
 use sdr_sdk::connection::TransferError;
@@ -35,7 +35,7 @@ fn counters_wrap() {
     let starts = [1 << 10, 1 << 18, 1 << 32, 0u64].map(|end| end.wrapping_sub(2));
     for (s, g) in [(0, 0), (4, 2), (2, 2)] {
         for send_first in starts {
-            for recv_first in [7, send_first, u64::MAX - 30] {
+            for recv_first in [send_first, 7, u64::MAX - 30].into_iter().take(if FEWER { 1 } else { 3 }) {
                 for path in ["rtt=5ms,rate=100Mbit", "rtt=5ms,rate=100Mbit,loss=0.01,seed=2"] {
                     println!("S={s} G={g}, from {send_first} and {recv_first}, {path}");
                     let mut c = slots(config(path), s, g);
