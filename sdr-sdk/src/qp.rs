@@ -226,9 +226,7 @@ impl Shared {
             let mut core = self.0.ctx.lock();
             let (qp, fabric, _) = core.parts(self.0.id)?;
             qp.flush(now, fabric, &mut wakers);
-            // A receive that was completed since the context was polled: its confirmation may wait in the fabric.
-            let confirmed = if qp.recv.retiring() { fabric.wake_at() } else { None };
-            [qp.wake_at(now), confirmed].into_iter().flatten().min()
+            [qp.wake_at(now), qp.fabric_wake_at(fabric)].into_iter().flatten().min()
         };
         wake_all(wakers);
         wake_at

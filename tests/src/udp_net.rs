@@ -18,7 +18,11 @@ use sdr_sdk::fabric::soft::{Endpoint, Link as NicLink, SoftFabric, UdpLink};
 use sdr_sdk::types::{Channel, Nanos};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// After a call that found no room, as [`UdpLink`] has it.
+const RETRY: Nanos = Nanos::from_micros(50);
 
 type Tap = dyn FnMut(&Frame<'_>) -> Verdict + Send;
 
@@ -77,6 +81,8 @@ impl Way {
 struct Wires {
     sockets: [Mutex<UdpLink>; 2],
     ways: [Mutex<Way>; 2],
+    /// Every so many calls find no room; zero: none does.
+    crowded: AtomicU32,
 }
 
 impl Wires {
@@ -86,7 +92,7 @@ impl Wires {
             Ok(Mutex::new(Way { path, tap: None, late: BTreeMap::new(), frames: 0 }))
         };
         let ways = [way(path.forward()?)?, way(path.reverse()?)?];
-        Ok(Self { sockets: sockets.map(Mutex::new), ways })
+        Ok(Self { sockets: sockets.map(Mutex::new), ways, crowded: AtomicU32::new(0) })
     }
 
     fn sockets(&self, end: usize) -> MutexGuard<'_, UdpLink> {
@@ -102,6 +108,9 @@ impl Wires {
 struct End {
     wires: Arc<Wires>,
     end: usize,
+    calls: u32,
+    /// There was no room; there will be then.
+    full_until: Option<Nanos>,
 }
 
 impl NicLink for End {
@@ -126,6 +135,12 @@ impl NicLink for End {
         payload: &[u8],
         size: usize,
     ) -> Option<usize> {
+        self.calls += 1;
+        let every = self.wires.crowded.load(Ordering::Relaxed);
+        if every > 0 && self.calls.is_multiple_of(every) {
+            self.full_until = Some(now + RETRY);
+            return Some(0);
+        }
         let sent = self.wires.sockets(self.end).send(now, ch, to, headers, payload, size);
         // Read at once: the path starts here, whether or not the other end is running.
         let mut peer = self.wires.sockets(1 - self.end);
@@ -141,6 +156,7 @@ impl NicLink for End {
         if ch != Channel(0) {
             return false;
         }
+        self.full_until = self.full_until.filter(|t| *t > now);
         let due: Vec<_> = {
             let mut way = self.wires.from(1 - self.end);
             way.enter_late(now);
@@ -153,7 +169,7 @@ impl NicLink for End {
     }
 
     fn wake_at(&self) -> Option<Nanos> {
-        self.wires.from(1 - self.end).arrives_at()
+        [self.full_until, self.wires.from(1 - self.end).arrives_at()].into_iter().flatten().min()
     }
 
     fn local_drops(&self) -> u64 {
@@ -166,6 +182,13 @@ pub struct UdpNet {
     wires: Arc<Wires>,
     /// By end.
     pub endpoints: [Endpoint; 2],
+}
+
+impl UdpNet {
+    /// From here on every so many calls that send find no room at first, as a socket does whose device is busy.
+    pub fn crowd(&self, every: u32) {
+        self.wires.crowded.store(every, Ordering::Relaxed);
+    }
 }
 
 impl Net for UdpNet {
@@ -187,7 +210,8 @@ impl FaultNet for UdpNet {
             Err(e) => panic!("no sockets: {e}"),
         };
         let wires = Arc::new(Wires::new(path, links).map_err(SimError::Loss)?);
-        let [(a, ea), (b, eb)] = [0, 1].map(|end| SoftFabric::new(End { wires: wires.clone(), end }));
+        let [(a, ea), (b, eb)] =
+            [0, 1].map(|end| SoftFabric::new(End { wires: wires.clone(), end, calls: 0, full_until: None }));
         let net = Self { wires, endpoints: [ea, eb] };
         QpPair::over(net, [Box::new(a), Box::new(b)], config.context, &config.qp)
     }
