@@ -108,6 +108,7 @@ impl Wires {
 struct End {
     wires: Arc<Wires>,
     end: usize,
+    max_payload: usize,
     calls: u32,
     /// There was no room; there will be then.
     full_until: Option<Nanos>,
@@ -119,7 +120,7 @@ impl NicLink for End {
     }
 
     fn max_payload(&self) -> usize {
-        crate::bed::PACKET
+        self.max_payload
     }
 
     fn local_addr(&self) -> SocketAddr {
@@ -210,8 +211,10 @@ impl FaultNet for UdpNet {
             Err(e) => panic!("no sockets: {e}"),
         };
         let wires = Arc::new(Wires::new(path, links).map_err(SimError::Loss)?);
-        let [(a, ea), (b, eb)] =
-            [0, 1].map(|end| SoftFabric::new(End { wires: wires.clone(), end, calls: 0, full_until: None }));
+        let [(a, ea), (b, eb)] = [0, 1].map(|end| {
+            let (wires, max_payload) = (wires.clone(), config.sim.max_payload as usize);
+            SoftFabric::new(End { wires, end, max_payload, calls: 0, full_until: None })
+        });
         let net = Self { wires, endpoints: [ea, eb] };
         QpPair::over(net, [Box::new(a), Box::new(b)], config.context, &config.qp)
     }
