@@ -5,6 +5,7 @@
 //! gives the same run, unless the kernel drops something: then it was lost.
 
 use crate::nets::FaultNet;
+use crate::soft::{Log, Seen};
 use crate::soft_net::{counted, reading};
 use netem::link::Link;
 use netem::loss::LossError;
@@ -17,7 +18,7 @@ use sdr_sdk::fabric::soft::wire::HEADER;
 use sdr_sdk::fabric::soft::{Endpoint, Link as NicLink, SoftFabric, UdpLink};
 use sdr_sdk::types::{Channel, Nanos};
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -33,11 +34,17 @@ struct Way {
     /// Enters the path then; in order.
     late: BTreeMap<(Nanos, u64), (SocketAddr, Vec<u8>)>,
     frames: u64,
+    /// Came from elsewhere: there at once.
+    ready: Vec<(SocketAddr, Vec<u8>)>,
+    log: Option<Log>,
 }
 
 impl Way {
     fn came(&mut self, now: Nanos, from: SocketAddr, bytes: &[u8]) {
         self.frames += 1;
+        if let Some(log) = &self.log {
+            log.push(Seen { now, to: from, bytes: bytes.to_vec() });
+        }
         let verdict = match (&mut self.tap, reading(now, bytes)) {
             (Some(decide), Some(frame)) => decide(&frame),
             _ => Verdict::Pass,
@@ -72,8 +79,9 @@ impl Way {
     }
 
     fn arrives_at(&self) -> Option<Nanos> {
+        let ready = (!self.ready.is_empty()).then_some(Nanos::ZERO);
         let late = self.late.first_key_value().map(|((at, _), _)| *at);
-        [late, self.path.next_due()].into_iter().flatten().min()
+        [ready, late, self.path.next_due()].into_iter().flatten().min()
     }
 }
 
@@ -89,7 +97,14 @@ impl Wires {
     fn new(path: &PathSpec, sockets: [UdpLink; 2]) -> Result<Self, LossError> {
         let way = |spec| -> Result<_, LossError> {
             let path = RtLink::new(spec, Limits::default())?;
-            Ok(Mutex::new(Way { path, tap: None, late: BTreeMap::new(), frames: 0 }))
+            Ok(Mutex::new(Way {
+                path,
+                tap: None,
+                late: BTreeMap::new(),
+                frames: 0,
+                ready: Vec::new(),
+                log: None,
+            }))
         };
         let ways = [way(path.forward()?)?, way(path.reverse()?)?];
         Ok(Self { sockets: sockets.map(Mutex::new), ways, crowded: AtomicU32::new(0) })
@@ -158,11 +173,13 @@ impl NicLink for End {
             return false;
         }
         self.full_until = self.full_until.filter(|t| *t > now);
-        let due: Vec<_> = {
+        let (foreign, due) = {
             let mut way = self.wires.from(1 - self.end);
             way.enter_late(now);
-            std::iter::from_fn(|| way.path.pop_due(now)).collect()
+            let due: Vec<_> = std::iter::from_fn(|| way.path.pop_due(now)).collect();
+            (std::mem::take(&mut way.ready), due)
         };
+        foreign.iter().for_each(|(from, bytes)| f(*from, bytes));
         due.iter().for_each(|frame| f(frame.tag, &frame.bytes));
         let mut way = self.wires.from(1 - self.end);
         due.into_iter().for_each(|frame| way.path.recycle(frame.bytes));
@@ -189,6 +206,28 @@ impl UdpNet {
     /// From here on every so many calls that send find no room at first, as a socket does whose device is busy.
     pub fn crowd(&self, every: u32) {
         self.wires.crowded.store(every, Ordering::Relaxed);
+    }
+
+    /// Writes down what a direction carries; `to` of an entry says whence it came.
+    pub fn log(&self, direction: Direction) -> Log {
+        let log = Log::default();
+        self.wires.from(direction.from.into()).log = Some(log.clone());
+        log
+    }
+
+    /// Sends frames from a socket of somebody else's to the receiver of a direction, who has them at once.
+    pub fn attack(&self, direction: Direction, from: &UdpSocket, frames: &[Vec<u8>]) {
+        let mut sockets = self.wires.sockets(direction.to.into());
+        let mut way = self.wires.from(direction.from.into());
+        // Few at a time: what does not fit the socket's buffer would be lost.
+        for part in frames.chunks(8) {
+            for frame in part {
+                // A datagram too long for the loopback device would not get here in any other way either.
+                let _ = from.send_to(frame, sockets.local_addr());
+            }
+            let mut take = |from: SocketAddr, bytes: &[u8]| way.ready.push((from, bytes.to_vec()));
+            while sockets.recv(Nanos::ZERO, Channel(0), &mut take) {}
+        }
     }
 }
 
