@@ -216,3 +216,29 @@ fn a_server_that_starts_again() {
     let (c, d) = w.dial(QpConfig::default()).unwrap();
     w.message(&c, &d);
 }
+
+/// Clients that connect and then say nothing cost what a connection costs, and only until what waits for them is lost.
+#[test]
+fn silent_clients_are_known_in_time() {
+    let mut w = usual();
+    let open: Vec<_> = (0..20).map(|_| w.dial(QpConfig::default()).unwrap()).collect();
+    let server = w.ends[SERVER].context.clone();
+    let mut waits: Vec<_> = open.iter().map(|(_, b)| b.recv(server.register(1000).unwrap())).collect();
+    std::mem::forget(std::mem::replace(&mut w.ends[0], End::new(&w.net, 0)));
+    let silent_since = w.now;
+    let mut lost = Vec::new();
+    w.until(Nanos::from_secs(5), |_| {
+        lost.extend(waits.iter_mut().filter_map(|t| t.try_take()));
+        (lost.len() == 20).then_some(())
+    });
+    let took = w.now.since(silent_since);
+    println!("{took}");
+    assert!(took >= Nanos::from_millis(2_900) && took <= Nanos::from_millis(3_500), "{took}");
+    for e in lost.into_iter().map(Result::unwrap_err) {
+        assert!(silent(&e.why) && e.buf.is_some(), "{}", e.why);
+    }
+    // Nothing of them is left to be driven, and the next is served.
+    assert!(w.ends[SERVER].drivers.is_empty());
+    let (a, b) = w.dial(QpConfig::default()).unwrap();
+    w.message(&a, &b);
+}
