@@ -77,6 +77,25 @@ fn all_channels_follow_where_one_address_serves_them() {
     );
 }
 
+/// A client that only receives any more has shown an address a channel before: it shows them again and again.
+#[test]
+fn a_channel_that_moves_while_its_client_only_receives_is_followed() {
+    for channel in 0..4 {
+        let mut s = SoftBed::usual();
+        s.bed.exchange(2, LEN);
+        s.bed.complete(RTT.mul_div(10, 1));
+        s.net().rebind(0, Channel(channel), elsewhere(channel.into()));
+        let unrouted = |s: &SoftBed| s.net().counters(Direction::B_TO_A).unrouted;
+        s.bed.one_way(1, 50, LEN);
+        s.bed.complete(RTT.mul_div(200, 1));
+        let lost = unrouted(&s);
+        s.bed.one_way(1, 10, LEN);
+        s.bed.complete(RTT.mul_div(40, 1));
+        println!("channel {channel}: {lost} lost");
+        assert_eq!(unrouted(&s), lost, "channel {channel} still goes to the old address");
+    }
+}
+
 /// Recorded frames with a valid token, from an address that answers nothing.
 #[test]
 fn replays_from_elsewhere_divert_nothing() {
