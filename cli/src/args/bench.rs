@@ -172,7 +172,7 @@ macro_rules! columns {
         "\
 Packets of the measured messages:
   #received     everything that came, copies included
-  #lost         dropped by the link or its queue, control datagrams included; without a link sent - received
+  #lost         dropped by the link or its queue, control too; without a link sent - received
   #duplicate    came for a message under way that had it already
   #late         came for a message that had ended: copies that were sent again too early
   #corrupt      had a wrong checksum
