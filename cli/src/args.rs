@@ -272,6 +272,8 @@ pub enum Parsed {
     Run(Box<Job>, &'static str),
     /// Print this: help or version.
     Text(String),
+    /// No command was given: this is what there is.
+    Missing(String),
     /// It cannot be understood.
     Wrong {
         /// What to change.
@@ -296,9 +298,10 @@ pub fn parse(given: &[OsString]) -> Parsed {
             }),
             help_of(given),
         ),
-        Err(e) if !e.use_stderr() || e.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
-            Parsed::Text(e.render().to_string())
+        Err(e) if e.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            Parsed::Missing(e.render().to_string())
         }
+        Err(e) if !e.use_stderr() => Parsed::Text(e.render().to_string()),
         Err(e) => Parsed::Wrong { line: one_line(&e), help: help_of(given) },
     }
 }

@@ -70,6 +70,10 @@ fn main() -> ExitCode {
     let (answer, help) = match args::parse(&given) {
         args::Parsed::Run(job, help) => (run(&job), help),
         args::Parsed::Text(text) => (Ok(Answer { text, ..Answer::default() }), ""),
+        args::Parsed::Missing(text) => {
+            eprint!("{text}");
+            return USAGE.into();
+        }
         args::Parsed::Wrong { line, help } => (Err(CommandError::Usage(line)), help),
     };
     match answer {

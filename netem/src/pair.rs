@@ -161,11 +161,10 @@ impl<N: Net> QpPair<N> {
         self.now = next;
         for end in 0..2 {
             if self.due(end).is_some_and(|d| d <= next) {
+                let timers = [self.contexts[end].poll(next), extra(end, next)];
                 // `due` asks for what the net has, and may moderate it: only the end's own timers count here.
-                let a = self.contexts[end].poll(next);
-                let a = a.filter(|&t| Some(t) != self.net.wake_at(end));
-                let b = extra(end, next);
-                self.wake[end] = [a, b].into_iter().flatten().min();
+                let net = self.net.wake_at(end);
+                self.wake[end] = timers.into_iter().flatten().filter(|&t| Some(t) != net).min();
             }
         }
         true

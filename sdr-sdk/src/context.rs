@@ -431,7 +431,9 @@ impl Context {
                     qp.drain(at, &**engine);
                 }
                 qp.flush(now, &mut **fabric, &mut wakers);
-                wake_at = [wake_at, qp.wake_at(now)].into_iter().flatten().min();
+                // Asked again after the posts: only now is it known when there is room.
+                let fabric_at = qp.fabric_wake_at(&**fabric);
+                wake_at = [wake_at, fabric_at, qp.wake_at(now)].into_iter().flatten().min();
             }
             wake_at
         };

@@ -277,7 +277,7 @@ impl Shared {
             let mut core = self.0.ctx.lock();
             let (qp, fabric, _) = core.parts(self.0.id)?;
             qp.flush(now, fabric, &mut wakers);
-            qp.wake_at(now)
+            [qp.wake_at(now), qp.fabric_wake_at(fabric)].into_iter().flatten().min()
         };
         wake_all(wakers);
         wake_at

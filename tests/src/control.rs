@@ -1,7 +1,8 @@
 //! Faults that hit control datagrams by what they say.
 
+use crate::nets::FaultNet;
+use netem::Pair;
 use netem::sim::{Direction, Frame, FrameKind, Verdict};
-use netem::{Pair, SimNet};
 use sdr_sdk::connection::frames::{self, Frames};
 use sdr_sdk::control::Datagram;
 use sdr_sdk::types::{Nanos, Seq};
@@ -96,11 +97,11 @@ impl Facts {
 ///
 /// # Panics
 /// The tap panics on a datagram that does not decode: the ends would have written it.
-pub fn afflict(net: &SimNet, direction: Direction, kind: Kind, fault: Fault) -> Arc<AtomicU64> {
+pub fn afflict<N: FaultNet>(net: &N, direction: Direction, kind: Kind, fault: Fault) -> Arc<AtomicU64> {
     let hits = Arc::new(AtomicU64::new(0));
     let count = hits.clone();
     let mut facts = Facts::default();
-    net.tap(direction, Default::default(), move |f: &Frame<'_>| {
+    net.fault(direction, Default::default(), move |f: &Frame<'_>| {
         let FrameKind::Control(bytes) = f.kind else { return Verdict::Pass };
         let Ok(d) = Datagram::decode(bytes) else { panic!("an end wrote {bytes:?}") };
         if !facts.says(kind, &d) {
@@ -123,6 +124,6 @@ pub fn afflict(net: &SimNet, direction: Direction, kind: Kind, fault: Fault) -> 
 }
 
 /// Control datagrams that both ends sent so far.
-pub fn datagrams(pair: &Pair) -> u64 {
-    pair.qps.net.counters(0).control_sent + pair.qps.net.counters(1).control_sent
+pub fn datagrams<N: FaultNet>(pair: &Pair<N>) -> u64 {
+    pair.qps.net.counted(0).control_sent + pair.qps.net.counted(1).control_sent
 }

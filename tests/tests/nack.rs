@@ -4,7 +4,7 @@ use netem::sim::{Direction, FrameKind, Granularity, Verdict};
 use netem::{PairConfig, Trial};
 use sdr_sdk::reliability::{Scheme, SelectiveRepeat, SrNack};
 use sdr_sdk::types::{Channel, Nanos};
-use sdr_tests::bed::{Bed, PACKET, RTT, USUAL, config_of};
+use sdr_tests::bed::{PACKET, RTT, SimBed as Bed, USUAL, config_of};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 

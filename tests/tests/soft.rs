@@ -5,6 +5,7 @@
 //! |---|---|
 //! | `hostile` | garbage, replays and forgeries at 100 times the data rate |
 //! | `address` | peers that move, and those who claim that they did |
+//! | `channels` | one of four channels dark from the first round trip, over memory and over sockets |
 //! | `path` | sizes that stop passing, channels that are late or dead, damage |
 //! | `ends` | ends that start again, disappear, refuse |
 //! | `sockets` | the same where sockets matter |
@@ -13,6 +14,8 @@
 
 #[path = "soft/address.rs"]
 mod address;
+#[path = "soft/channels.rs"]
+mod channels;
 #[path = "soft/ends.rs"]
 mod ends;
 #[path = "soft/hostile.rs"]

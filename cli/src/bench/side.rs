@@ -136,6 +136,20 @@ impl Side {
         sum
     }
 
+    /// Messages and packets of the warm-up so far, of the direction that is ahead.
+    pub fn warm_up(&self) -> (u64, u64) {
+        let mut sum = [(0, 0); 2];
+        for flow in &self.flows {
+            let stats = flow.connection.stats();
+            let ways = [
+                (flow.out.as_ref().map_or(0, |o| o.delivered), stats.sent),
+                (flow.in_.as_ref().map_or(0, |i| i.arrived), stats.arrivals.seen),
+            ];
+            sum.iter_mut().zip(ways).for_each(|(sum, way)| *sum = (sum.0 + way.0, sum.1 + way.1));
+        }
+        sum[0].max(sum[1])
+    }
+
     /// Smallest round-trip time that was measured on a connection.
     pub fn min_rtt(&self) -> Option<Nanos> {
         self.flows.iter().map(|f| f.connection.stats().min_rtt).filter(|rtt| *rtt > Nanos::ZERO).min()

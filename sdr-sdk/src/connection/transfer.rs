@@ -137,6 +137,25 @@ pub enum TransferError {
     Panicked(String),
 }
 
+impl TransferError {
+    /// The same with messages counted from `first`: for people, where a connection's numbers do not begin at zero.
+    #[must_use]
+    pub fn counted_from(mut self, first: Seq) -> Self {
+        match &mut self {
+            Self::NoReceive { seq, .. }
+            | Self::TooLong { seq, .. }
+            | Self::CancelledByReceiver { seq }
+            | Self::CancelledBySender { seq }
+            | Self::Refused { seq, .. }
+            | Self::Stalled { seq, .. }
+            | Self::Lost { from: seq, .. }
+            | Self::Retire(RetireError::EngineStalled { seq, .. }) => *seq = Seq(seq.0.wrapping_sub(first.0)),
+            Self::Closed | Self::Full { .. } | Self::NotPostable(_) | Self::Panicked(_) => {}
+        }
+        self
+    }
+}
+
 /// Why a receive failed, with its buffer where that is free again.
 #[derive(Debug, thiserror::Error)]
 #[error("{why}")]
@@ -236,5 +255,21 @@ impl<T> Drop for Transfer<T> {
             self.cell.cancelled.store(true, Ordering::Release);
             self.shared.cancel_wanted.store(true, Ordering::Release);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_are_counted_from_the_first() {
+        let first = Seq(u64::MAX - 4);
+        let e = TransferError::CancelledBySender { seq: first.plus(17) }.counted_from(first);
+        assert_eq!(e.to_string(), "message 17: cancelled by the sender");
+        let why = Closed::Here;
+        let e = TransferError::Lost { operation: "send", from: first, why }.counted_from(first);
+        assert_eq!(e, TransferError::Lost { operation: "send", from: Seq(0), why });
+        assert_eq!(TransferError::Closed.counted_from(first), TransferError::Closed);
     }
 }

@@ -7,6 +7,7 @@
 //! | `soft/connect.rs` | from an address to a connected queue pair |
 //! | `soft/handshake.rs` | payload size, cookie, exchange of queue pair infos |
 //! | `soft/replay.rs` | control datagrams count once |
+//! | `soft/shown.rs` | channels show their address again |
 //! | [`link`] | what carries frames |
 //! | [`udp`] | sockets as a link |
 //! | [`wire`] | the 36-byte header and its checksum |
@@ -20,6 +21,7 @@ mod handshake;
 pub mod link;
 mod nic;
 mod replay;
+mod shown;
 pub mod socket;
 pub mod udp;
 pub mod wire;

@@ -225,6 +225,13 @@ impl QpCore {
         }
     }
 
+    /// When the fabric has what this queue pair waits for: room, or word of a receive that was completed since the context
+    /// was polled.
+    pub(crate) fn fabric_wake_at(&self, fabric: &dyn Fabric) -> Option<Nanos> {
+        let waits = self.recv.retiring() || self.send.queued();
+        if waits { fabric.wake_at() } else { None }
+    }
+
     /// When `flush` has something to do without news.
     pub(crate) fn wake_at(&self, now: Nanos) -> Option<Nanos> {
         let link = self.link.wake_at(now, self.load());

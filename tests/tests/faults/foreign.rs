@@ -11,7 +11,7 @@ use sdr_sdk::reliability::{
     SendRun, Status,
 };
 use sdr_sdk::types::Nanos;
-use sdr_tests::bed::{Bed, PACKET, RTT, usual};
+use sdr_tests::bed::{PACKET, RTT, SimBed as Bed, usual};
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;

@@ -1,6 +1,6 @@
 //! Forged control and data, with valid checksums.
 
-use super::usual;
+use super::{Bed, usual};
 use netem::rng::Random;
 use netem::sim::{Direction, Forged, FrameKind, Verdict};
 use sdr_sdk::ImmLayout;
@@ -8,7 +8,7 @@ use sdr_sdk::connection::TransferError;
 use sdr_sdk::control::Datagram;
 use sdr_sdk::qp::Closed;
 use sdr_sdk::types::{Channel, Generation, MessageId, Nanos, PacketOffset, QueueSet};
-use sdr_tests::bed::{Bed, PACKET, RTT};
+use sdr_tests::bed::{PACKET, RTT};
 use std::sync::{Arc, Mutex};
 
 const BOTH: [Direction; 2] = [Direction::A_TO_B, Direction::B_TO_A];

@@ -6,6 +6,7 @@
 use super::handshake::Handshake;
 use super::link::{Link, Reply};
 use super::replay::Seen;
+use super::shown::Shown;
 use super::wire::{HEADER, Header, PacketType, WireError, parse};
 use crate::fabric::keys::{KeyTable, Placement};
 use crate::fabric::{
@@ -107,6 +108,7 @@ struct Connection {
     seen: Box<[Seen]>,
     /// By channel: the number of the next datagram.
     next: Box<[u64]>,
+    shown: Shown,
 }
 
 impl Connection {
@@ -181,6 +183,7 @@ impl Nic {
             challenged: vec![[None; CHALLENGES]; usize::from(spec.channels)].into(),
             seen: (0..spec.channels).map(|_| Seen::new()).collect(),
             next: vec![0; usize::from(spec.channels)].into(),
+            shown: Shown::new(spec.channels),
         };
         self.by_id.insert(id, q);
         self.connections.push(Some(Box::new(connection)));
@@ -276,6 +279,7 @@ impl Nic {
                     continue;
                 };
                 *next += sent as u64;
+                c.shown.sent(now, ch);
                 self.counters.sent += sent as u64;
                 done += sent as u32;
                 if sent < n {
@@ -297,6 +301,7 @@ impl Nic {
         let Some(c) = self.get(q).filter(|_| msg.len() <= MAX_CONTROL) else { return false };
         let Some(to) = c.peer.as_ref().map(|peer| peer.address) else { return false };
         let Some(header) = c.header(PacketType::Control, Channel(0)) else { return false };
+        c.shown.sent(now, Channel(0));
         let mut out = [0; HEADER];
         header.write(&mut out, msg);
         match link.send(now, Channel(0), to, &[out], msg, msg.len()) {
@@ -394,6 +399,7 @@ impl Nic {
                 {
                     self.replies.push(Reply::new(header.channel, from, &challenge, nonce(epoch).to_vec()));
                 }
+                c.show(now, &mut self.replies);
                 if header.kind == PacketType::Data {
                     place(c, q, &header, payload, &mut self.counters, &mut self.completions);
                 } else if header.kind == PacketType::Control && first {
@@ -407,6 +413,21 @@ impl Nic {
 }
 
 impl Connection {
+    /// Confirms the addresses of channels on which nothing left for a while.
+    fn show(&mut self, now: Nanos, replies: &mut Vec<Reply>) {
+        if !self.shown.look(now) {
+            return;
+        }
+        while let Some(channel) = self.shown.due(now) {
+            self.shown.sent(now, channel);
+            let to = self.peer.as_ref().and_then(|peer| peer.at(channel));
+            if let (Some(to), Some(header)) = (to, self.header(PacketType::Confirm, channel)) {
+                // As long as the nonce that may come back for it.
+                replies.push(Reply::new(channel, to, &header, vec![0; size_of::<u64>()]));
+            }
+        }
+    }
+
     /// Whether `from`, where a frame with the right token and `len` bytes of payload came from, has to be challenged: once it
     /// answered, ours for the channel go there. Whoever replays frames from elsewhere cannot keep a challenge from the peer,
     /// because each address has its own nonce; and he is sent no more than he sent.

@@ -52,7 +52,7 @@ pub enum PacketType {
     Retry = 4,
     /// Answers a HELLO that has one.
     Accept = 5,
-    /// Ends the handshake.
+    /// Shows the address of a channel on which nothing else leaves.
     Confirm = 6,
     /// As long as the payload size in question.
     Probe = 7,
