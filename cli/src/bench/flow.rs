@@ -71,6 +71,7 @@ pub struct Outflow {
     pub span: Option<(Nanos, Nanos)>,
     pub packets: u64,
     pub repairs: u64,
+    pub parity: u64,
     pub times: Times,
 }
 
@@ -247,6 +248,7 @@ impl Outflow {
                     self.measured += 1;
                     self.packets += done.packets;
                     self.repairs += done.repairs;
+                    self.parity += done.parity;
                     self.times.record(done.at.since(since).0);
                     self.span = self.span.map(|(from, to)| (from, to.max(done.at)));
                 } else {

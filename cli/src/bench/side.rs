@@ -83,6 +83,7 @@ impl Side {
             sum.failed += out.failed;
             sum.packets += out.packets;
             sum.repairs += out.repairs;
+            sum.parity += out.parity;
             sum.why = sum.why.take().or_else(|| out.why.clone());
             span = match (span, out.span) {
                 (Some(a), Some(b)) => Some((a.0.min(b.0), a.1.max(b.1))),

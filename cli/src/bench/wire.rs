@@ -113,6 +113,8 @@ pub struct Outgoing {
     pub packets: u64,
     /// Those of them that were sent again.
     pub repairs: u64,
+    /// Those of them that were parity.
+    pub parity: u64,
     pub times: Sent,
 }
 

@@ -24,7 +24,7 @@ mod transfer;
 
 pub use transfer::{Delivered, Received, RecvError, RecvResult, SendResult, Transfer, TransferError};
 
-use crate::ec::{Coder, Naive};
+use crate::ec::{Coder, Fast, Naive};
 use crate::engine::EngineCounters;
 use crate::memory::{RecvBuf, SendBuf};
 use crate::qp::{Closed, RecvQp, SendQp};
@@ -60,7 +60,7 @@ pub struct ConnectionConfig {
     pub loss: Option<Loss>,
     /// Memory for parity, in bytes, for each direction; less means less parity. Default: 64 MiB.
     pub parity_pool: usize,
-    /// What computes parity.
+    /// What computes parity. Default: [`Fast`], or [`Naive`] where a back end was asked for that the CPU lacks.
     pub coder: Arc<dyn Coder>,
     /// After `close` or the last handle's drop, outstanding work may take this long. Default: 3 s.
     pub linger: Nanos,
@@ -77,7 +77,7 @@ impl Default for ConnectionConfig {
             max_waiting: 1 << 16,
             loss: None,
             parity_pool: 64 << 20,
-            coder: Arc::new(Naive),
+            coder: Fast::new().map_or_else(|_| Arc::new(Naive) as Arc<dyn Coder>, |fast| Arc::new(fast)),
             linger: Nanos::from_secs(3),
         }
     }
