@@ -28,8 +28,8 @@ use crate::ec::{Coder, Fast, Naive};
 use crate::engine::EngineCounters;
 use crate::memory::{RecvBuf, SendBuf};
 use crate::qp::{Closed, RecvQp, SendQp};
-use crate::reliability::{Loss, Scheme, SelectiveRepeat};
-use crate::types::Nanos;
+use crate::reliability::{Conditions, Loss, MessageSpec, Scheme, SelectiveRepeat};
+use crate::types::{Nanos, Seq};
 use crate::wake::wake_all;
 use receiving::Receiving;
 use sending::Sending;
@@ -184,6 +184,8 @@ struct Mailbox {
     stats: ConnectionStats,
     /// Sends and receives that the driver took and that still wait.
     waiting: (usize, usize),
+    /// The path as the sending direction last saw it.
+    path: Option<Conditions>,
 }
 
 /// What handle, transfers and driver share.
@@ -203,6 +205,8 @@ impl Shared {
 struct Handle {
     shared: Arc<Shared>,
     max_waiting: usize,
+    scheme: Arc<dyn Scheme>,
+    payload: u32,
 }
 
 impl Drop for Handle {
@@ -222,6 +226,7 @@ impl Connection {
             mailbox: Mutex::new(Mailbox::default()),
             cancel_wanted: AtomicBool::new(false),
         });
+        let payload = send.payload();
         let driver = ConnectionDriver {
             shared: shared.clone(),
             inner: Inner {
@@ -233,7 +238,8 @@ impl Connection {
             },
             finished: false,
         };
-        (Self(Arc::new(Handle { shared, max_waiting: config.max_waiting })), driver)
+        let ConnectionConfig { max_waiting, scheme, .. } = config;
+        (Self(Arc::new(Handle { shared, max_waiting, scheme, payload })), driver)
     }
 
     /// Sends a message into the peer's next receive; ends when the peer has every byte. `user` goes along with it.
@@ -276,6 +282,25 @@ impl Connection {
     /// Whether the connection ended, for whatever reason.
     pub fn ended(&self) -> bool {
         self.0.shared.lock().ended
+    }
+
+    /// What the scheme would do with a message of `bytes` bytes sent alone now, and why; None where it has no choice, and before
+    /// the driver was polled.
+    pub fn explain(&self, bytes: u64) -> Option<String> {
+        let c = self.0.shared.lock().path?;
+        let payload = self.0.payload;
+        let packets = u32::try_from(bytes.div_ceil(payload.into())).ok()?;
+        let m = MessageSpec {
+            seq: Seq(0),
+            bytes,
+            packets,
+            payload,
+            channels: 1,
+            per_chunk: 1,
+            extra: u32::MAX,
+            first_extra: packets,
+        };
+        self.0.scheme.explain(&m, &c)
     }
 
     /// What it counted, as of the driver's last poll.
@@ -324,6 +349,7 @@ impl ConnectionDriver {
         {
             let mut m = self.shared.lock();
             m.stats = self.inner.stats;
+            m.path = self.inner.sending.conditions();
             m.waiting = (self.inner.sending.waiting(), self.inner.receiving.waiting());
             m.ended |= self.finished;
         }

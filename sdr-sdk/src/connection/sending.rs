@@ -78,6 +78,7 @@ pub(super) struct Sending {
     /// The queue pair has as many runs as it should hold; when some left, the fabric says so.
     full: bool,
     now: Nanos,
+    conditions: Option<Conditions>,
 }
 
 impl Sending {
@@ -99,12 +100,18 @@ impl Sending {
             scratch: Vec::with_capacity(MAX_UPPER),
             full: false,
             now: Nanos::ZERO,
+            conditions: None,
             qp,
         }
     }
 
     pub(super) fn qp(&self) -> &SendQp {
         &self.qp
+    }
+
+    /// The path as it was seen last.
+    pub(super) fn conditions(&self) -> Option<Conditions> {
+        self.conditions
     }
 
     pub(super) fn last_poll(&self) -> Nanos {
@@ -170,6 +177,7 @@ impl Sending {
             loss: self.known_loss.unwrap_or_else(|| self.losses.loss()),
             unfinished: Unfinished::default(),
         };
+        self.conditions = Some(c);
         self.take_frames(now, &c, stats, wakers);
         c.room = self.room();
         self.start(now, &c, wakers);

@@ -273,6 +273,11 @@ pub trait Scheme: Send + Sync {
         Code::Mds
     }
 
+    /// What it would do with a message, and why, for people; None where there is no choice.
+    fn explain(&self, _m: &MessageSpec, _c: &Conditions) -> Option<String> {
+        None
+    }
+
     /// The sending half for one message.
     fn sender(&self, m: &MessageSpec, c: &Conditions) -> Box<dyn SchemeSender>;
 
