@@ -50,7 +50,9 @@ pub enum CodeError {
         m: u32,
     },
     /// More XOR groups than data symbols.
-    #[error("m = {m} with k = {k}: each of the m parity symbols of xor covers k / m data symbols, so m is at most k")]
+    #[error(
+        "m = {m} with k = {k}: each of the m parity symbols of xor covers k / m data symbols, so m is at most k"
+    )]
     Groups {
         /// Data symbols.
         k: u32,
