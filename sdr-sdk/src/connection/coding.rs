@@ -47,7 +47,12 @@ pub(super) struct Parity {
 
 impl Parity {
     /// `memory` has room for all rows.
-    pub(super) fn new(m: &MessageSpec, stripes: Stripes, code: Code, memory: SendBuf) -> Result<Self, EcError> {
+    pub(super) fn new(
+        m: &MessageSpec,
+        stripes: Stripes,
+        code: Code,
+        memory: SendBuf,
+    ) -> Result<Self, EcError> {
         let protected = Protected::new(m, stripes, code)?;
         Ok(Self { protected, memory, ready: RangeSet::new(), ahead: 0 })
     }
@@ -113,9 +118,8 @@ impl Parity {
         let p = &self.protected;
         // SAFETY: the buffers keep both ranges mapped. The message is frozen. Of the parity nothing is written twice (it
         // is `ready` then), so nothing that was posted is written, and the block is lent to this message alone.
-        let (data, parity) = unsafe {
-            (Readable::new(p.of(message.raw())), Writable::new(self.memory.raw()))
-        };
+        let (data, parity) =
+            unsafe { (Readable::new(p.of(message.raw())), Writable::new(self.memory.raw())) };
         coder.encode(&EncodeJob {
             code: p.code,
             layout: p.layout,

@@ -19,7 +19,8 @@ use crate::engine::Mark;
 use crate::memory::RecvBuf;
 use crate::qp::{PostError, RecvHandle, RecvOptions, RecvQp, Retire};
 use crate::reliability::{
-    Arrived, ChannelView, Conditions, Loss, MessageSpec, Outcome, PacketView, Plan, Say, Scheme, SchemeReceiver, Unfinished, View,
+    Arrived, ChannelView, Conditions, Loss, MessageSpec, Outcome, PacketView, Plan, Say, Scheme,
+    SchemeReceiver, Unfinished, View,
 };
 use crate::repeat::{DoneRepeater, ReportPacer};
 use crate::types::{Channel, ChunkIndex, Nanos, Seq};
@@ -364,7 +365,8 @@ impl Receiving {
                 c.packet_time_ps = a.pace;
                 let outcome = a.follow(now, seq, &m.handle, &self.marks, &c, first);
                 a.seen.count(&a.arrived, &mut self.seen);
-                let solved = outcome == Some(Outcome::Solvable) && a.solve(now, &m.handle, &*self.scheme, &*self.coder);
+                let solved = outcome == Some(Outcome::Solvable)
+                    && a.solve(now, &m.handle, &*self.scheme, &*self.coder);
                 if solved { Some(Outcome::Whole) } else { outcome }
             });
             first &= m.message.is_none();
@@ -425,7 +427,9 @@ impl Receiving {
         let mut c = self.conditions(0);
         let mut spoke = false;
         for m in &mut self.posted {
-            let Some(a) = m.message.as_mut().filter(|a| a.pacer.due(now) && a.solving.is_none()) else { continue };
+            let Some(a) = m.message.as_mut().filter(|a| a.pacer.due(now) && a.solving.is_none()) else {
+                continue;
+            };
             c.packet_time_ps = a.pace;
             match a.scheme.overdue(now, &c) {
                 0 => a.arrived.recheck(&m.handle, 4 * RECHECK),

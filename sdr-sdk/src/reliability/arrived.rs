@@ -249,7 +249,7 @@ impl Arrived {
         let was: Vec<_> = self.found.drain(before..).collect();
         for r in was {
             let mut at = r.start;
-            for left in self.missing.within(r.clone()).chain([r.end..r.end]) {
+            for left in self.missing.within(r.clone()).chain(std::iter::once(r.end..r.end)) {
                 if at < left.start {
                     self.found.push(at..left.start);
                 }
