@@ -60,8 +60,9 @@ struct Announced {
     /// Announced: picoseconds a packet.
     pace: u64,
     scheme: Box<dyn SchemeReceiver>,
-    /// What is missing is being computed.
+    /// What is missing is being computed, and its last step went well.
     solving: Option<Solving>,
+    solves: bool,
     pacer: ReportPacer,
     progress_at: Nanos,
 }
@@ -344,6 +345,7 @@ impl Receiving {
             spec,
             scheme,
             solving: None,
+            solves: false,
             pacer: ReportPacer::new(),
             progress_at: now,
         });
@@ -530,7 +532,7 @@ impl Receiving {
     }
 
     fn wake_at(&self) -> Option<Nanos> {
-        let solving = |a: &Announced| a.solving.as_ref().map(|_| Nanos::ZERO);
+        let solving = |a: &Announced| a.solves.then_some(Nanos::ZERO);
         let posted = self
             .posted
             .iter()
@@ -605,9 +607,13 @@ impl Announced {
             self.solving = Solving::new(&self.spec, stripes, scheme.code(), left).ok();
         }
         let Some(solving) = &mut self.solving else { return false };
-        self.progress_at = now;
         // SAFETY: the handle holds the receive armed; the shortages are from its own bitmap.
         let done = unsafe { solving.step(coder, data, extra) };
+        // A coder that refuses is no progress: the receive stalls, and says so at its deadline.
+        self.solves = done.is_ok();
+        if self.solves {
+            self.progress_at = now;
+        }
         done.unwrap_or(false)
     }
 }
