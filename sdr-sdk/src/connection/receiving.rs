@@ -275,7 +275,9 @@ impl Receiving {
         };
         let share = self.scratch_pool.most() / (self.posted.len() + self.waiting.len() + 1);
         let wanted = self.scheme.extra(&m, &c) as usize;
-        let packets = wanted.min(share / payload as usize);
+        // Not every packet number is the data's: what parity would have beyond the last is left out.
+        let numbers = self.qp.max_packets().saturating_sub(m.first_extra) as usize;
+        let packets = wanted.min(share / payload as usize).min(numbers);
         if packets == 0 {
             return None;
         }
@@ -574,7 +576,8 @@ impl Announced {
             return None;
         }
         let before = a.count() + self.parity.count();
-        a.update(handle, high);
+        // Data that was asked for comes behind parity, and moves no mark.
+        a.update(handle, high.max(self.scheme.asked()));
         self.parity.update(handle, extra_high);
         if a.covered() == a.total() && !a.missing().is_empty() {
             a.recheck(handle, RECHECK);
