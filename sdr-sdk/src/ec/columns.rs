@@ -1,11 +1,26 @@
 //! Addresses of the symbols that take part in a tile, moved from tile to tile, and memory to work in.
 
+use super::Code;
 use super::kernel::QUANTUM;
 
-/// Bytes of each symbol that are worked on at a time: 16 sources and 16 sums of this size share the first cache.
-pub(super) const TILE: usize = 1024;
+/// Most bytes of each symbol that are worked on at a time.
+const WIDEST: usize = 4096;
 
-static ZEROS: [u8; TILE] = [0; TILE];
+static ZEROS: [u8; WIDEST] = [0; WIDEST];
+
+/// Bytes of each symbol to work on at a time, and lines of that length to work in.
+///
+/// 16 sources and 16 sums of that size share the first cache; few symbols have more bytes each, for a tile has a cost
+/// of its own. A sum of all symbols keeps nothing for later.
+pub(super) fn tile(code: Code, k: usize) -> (usize, Scratch) {
+    let (tile, lines) = match (code, k) {
+        (Code::Xor, _) => (usize::MAX, 0),
+        (Code::Mds, ..=8) => (WIDEST, 16),
+        (Code::Mds, 9..=16) => (WIDEST / 2, 16),
+        (Code::Mds, _) => (WIDEST / 4, 16),
+    };
+    (tile, Scratch::new(lines, tile))
+}
 
 /// Where symbols are, at the start of a tile.
 pub(super) struct Columns {
@@ -43,18 +58,18 @@ impl Columns {
         self.sources.push(at);
     }
 
-    /// Calls `work` for tile after tile of `len` bytes, with a length that is a multiple of [`QUANTUM`]: what remains at the
-    /// end is copied to lines of that length, and back.
+    /// Calls `work` for tile after tile of `len` bytes, with a length up to `tile` that is a multiple of [`QUANTUM`]: what remains
+    /// at the end is copied to lines of that length, and back.
     ///
     /// # Safety
     /// All addresses are good for `len` bytes: sources and starts to read, targets to write.
-    pub unsafe fn tiles(mut self, len: usize, mut work: impl FnMut(&Self, usize)) {
+    pub unsafe fn tiles(mut self, len: usize, tile: usize, mut work: impl FnMut(&Self, usize)) {
         let mut left = len;
         while left >= QUANTUM {
-            let tile = TILE.min(left - left % QUANTUM);
-            work(&self, tile);
-            self.advance(tile);
-            left -= tile;
+            let now = tile.min(left - left % QUANTUM);
+            work(&self, now);
+            self.advance(now);
+            left -= now;
         }
         if left > 0 {
             let mut lines = Scratch::new(self.sources.len() + self.start.len() + self.targets.len(), QUANTUM);
@@ -96,8 +111,11 @@ impl Columns {
         };
         let mut copy = |at: *const u8| {
             let line = line();
-            // SAFETY: promised by the caller; a line is longer than `left`.
-            unsafe { std::ptr::copy_nonoverlapping(at, line, left) };
+            // SAFETY: promised by the caller; a line has QUANTUM bytes, more than `left`.
+            unsafe {
+                std::ptr::copy_nonoverlapping(at, line, left);
+                line.add(left).write_bytes(0, QUANTUM - left);
+            }
             line.cast_const()
         };
         let mut staged = Self::new(self.block);
@@ -111,11 +129,10 @@ impl Columns {
     }
 }
 
-#[derive(Clone)]
 #[repr(C, align(64))]
 struct CacheLine([u8; 64]);
 
-/// Lines of equal length to work in, zero at first.
+/// Lines of equal length to work in; written before they are read.
 pub(super) struct Scratch {
     memory: Vec<CacheLine>,
     line: usize,
@@ -124,7 +141,7 @@ pub(super) struct Scratch {
 impl Scratch {
     /// `count` lines of `line` bytes, a multiple of 64.
     pub fn new(count: usize, line: usize) -> Self {
-        Self { memory: vec![CacheLine([0; 64]); (count * line).div_ceil(64)], line }
+        Self { memory: Vec::with_capacity((count * line).div_ceil(size_of::<CacheLine>())), line }
     }
 
     /// Address of a line.

@@ -1,10 +1,10 @@
 //! The coder of the data path: a tile of columns at a time, so that what is worked on stays in the cache.
 //!
-//! Parity is a list of steps, by FFT or by matrix, over a tile. Rebuilding is the same list, over the data that is there, added to the
-//! parity that arrived, and then the plan's inverse over these few sums: the cost of a loss, not of the stripe.
+//! Parity is a list of steps, by FFT or by matrix, over a tile. Rebuilding is the same list, over the data that is there, added
+//! to the parity that arrived, and then the plan's inverse over these few sums: the cost of a loss, not of the stripe.
 
 use super::backend::Backend;
-use super::columns::{Columns, Scratch, TILE};
+use super::columns::{Columns, Scratch, tile};
 use super::kernel::{Kernel, Product, Transform};
 use super::steps::{Step, steps};
 use super::{Code, Coder, DecodeJob, EcError, EncodeJob};
@@ -115,7 +115,7 @@ impl Coder for Fast {
         let (layout, k) = (&job.layout, job.layout.k());
         let all: Vec<usize> = (0..k).collect();
         let steps = steps(job.code, k, job.rows.clone(), &all);
-        let mut scratch = Scratch::new(16, TILE);
+        let (tile, mut scratch) = tile(job.code, k);
         for piece in layout.pieces(job.group, &job.stripes) {
             let part = |start: usize| start + piece.at.start..start + piece.at.end;
             let mut columns = Columns::new(Code::block(k));
@@ -133,7 +133,7 @@ impl Coder for Fast {
                 unsafe { self.sums(&steps, columns, &columns.targets, &mut scratch, len) }
             };
             // SAFETY: as above.
-            unsafe { columns.tiles(piece.at.len(), work) };
+            unsafe { columns.tiles(piece.at.len(), tile, work) };
         }
         Ok(())
     }
@@ -143,12 +143,14 @@ impl Coder for Fast {
         let (plan, layout, k) = (job.plan, &job.layout, job.layout.k());
         let present: Vec<usize> = plan.present().collect();
         let e = plan.rows().len();
-        let single = e == 1 && plan.code() == Code::Mds;
+        // One loss needs no sums to work on: the row is the missing symbol but for a factor.
+        let direct = e == 1;
         let rows = plan.rows().iter().map(|&row| row.into());
-        let steps = if single { Vec::new() } else { steps(plan.code(), k, rows, &present) };
-        let mut scratch = Scratch::new(16, TILE);
-        let mut equations = Scratch::new(e, TILE);
-        let sums: Vec<*mut u8> = (0..e).map(|eq| equations.line(eq)).collect();
+        let steps = if direct { Vec::new() } else { steps(plan.code(), k, rows, &present) };
+        let (tile, mut scratch) = tile(plan.code(), k);
+        let sums = if direct { 0 } else { e };
+        let mut equations = Scratch::new(sums, tile);
+        let sums: Vec<*mut u8> = (0..sums).map(|eq| equations.line(eq)).collect();
         let terms: Vec<*const u8> = sums.iter().map(|sum| sum.cast_const()).collect();
         for piece in layout.pieces(job.group, &job.stripes) {
             let part = |start: usize| start + piece.at.start..start + piece.at.end;
@@ -170,7 +172,7 @@ impl Coder for Fast {
             let factors: Option<Vec<u8>> = match plan.code() {
                 _ if found == 0 => continue,
                 Code::Xor => None,
-                Code::Mds if single => {
+                Code::Mds if direct => {
                     // Parity is one more source.
                     columns.sources.append(&mut columns.start);
                     Some(plan.single(columns.sources.len() - 1))
@@ -183,7 +185,7 @@ impl Coder for Fast {
                 // targets are other symbols than the sources, and parity is disjoint from data, checked by the job; or they
                 // are the tile's own staging. The lines of the equations are our own.
                 unsafe {
-                    if single || plan.code() == Code::Xor {
+                    if direct {
                         self.kernel.product(&Product {
                             sources,
                             factors: factors.as_deref(),
@@ -206,7 +208,7 @@ impl Coder for Fast {
                 }
             };
             // SAFETY: as above.
-            unsafe { columns.tiles(piece.at.len(), work) };
+            unsafe { columns.tiles(piece.at.len(), tile, work) };
         }
         Ok(())
     }

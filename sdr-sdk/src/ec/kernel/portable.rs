@@ -1,38 +1,48 @@
-//! The back end without instructions of its own: words of eight elements, a bit of the operand at a time.
+//! The back end without instructions of its own: a table look-up a byte.
 
-use super::vector::{SHIFTS, Vector, skew_tables};
+use super::vector::{Vector, skew_tables};
+use crate::ec::gf256::PRODUCTS;
 
-const ONES: u64 = 0x0101_0101_0101_0101;
+/// The row of products of each constant.
+static ROWS: [&[u8; 256]; 256] = {
+    let mut t = [&PRODUCTS[0]; 256];
+    let mut c = 0;
+    while c < 256 {
+        t[c] = &PRODUCTS[c];
+        c += 1;
+    }
+    t
+};
 
-static SHIFTS_SKEWS: [[[u8; 8]; 256]; 4] = skew_tables(&SHIFTS);
+static ROW_SKEWS: [[&[u8; 256]; 256]; 4] = skew_tables(&ROWS);
 
-/// Eight words, which the compiler turns into whatever vectors the target has.
+/// 64 elements, which the compiler adds with whatever vectors the target has.
 #[derive(Clone, Copy)]
-pub(super) struct Words([u64; 8]);
+pub(super) struct Bytes([u8; 64]);
 
-impl Vector for Words {
+impl Vector for Bytes {
     const BYTES: usize = 64;
     const REGISTERS: usize = 16;
-    type Entry = [u8; 8];
-    type Factor = [u64; 8];
-    const ENTRIES: &'static [[u8; 8]; 256] = &SHIFTS;
-    const SKEWS: &'static [[[u8; 8]; 256]; 4] = &SHIFTS_SKEWS;
+    type Entry = &'static [u8; 256];
+    type Factor = &'static [u8; 256];
+    const ENTRIES: &'static [&'static [u8; 256]; 256] = &ROWS;
+    const SKEWS: &'static [[&'static [u8; 256]; 256]; 4] = &ROW_SKEWS;
 
     #[inline(always)]
     unsafe fn zero() -> Self {
-        Self([0; 8])
+        Self([0; 64])
     }
 
     #[inline(always)]
     unsafe fn load(from: *const u8) -> Self {
-        // SAFETY: 64 bytes are readable, promised by the caller; any bytes are words.
-        Self(unsafe { from.cast::<[u64; 8]>().read_unaligned() })
+        // SAFETY: 64 bytes are readable, promised by the caller; any bytes are elements.
+        Self(unsafe { from.cast::<[u8; 64]>().read_unaligned() })
     }
 
     #[inline(always)]
     unsafe fn store(self, to: *mut u8) {
         // SAFETY: 64 bytes are writable, promised by the caller.
-        unsafe { to.cast::<[u64; 8]>().write_unaligned(self.0) }
+        unsafe { to.cast::<[u8; 64]>().write_unaligned(self.0) }
     }
 
     #[inline(always)]
@@ -41,25 +51,17 @@ impl Vector for Words {
     }
 
     #[inline(always)]
-    unsafe fn factor(entry: &[u8; 8]) -> [u64; 8] {
-        entry.map(|c| u64::from(c) * ONES)
+    unsafe fn factor(entry: &Self::Entry) -> Self::Factor {
+        entry
     }
 
     #[inline(always)]
-    unsafe fn mul(self, factor: [u64; 8]) -> Self {
-        let mut sum = [0; 8];
-        for (bit, c) in factor.into_iter().enumerate() {
-            for (s, x) in sum.iter_mut().zip(self.0) {
-                let set = (x >> bit) & ONES;
-                // 0xff in each byte whose operand has the bit.
-                *s ^= (set << 8).wrapping_sub(set) & c;
-            }
-        }
-        Self(sum)
+    unsafe fn mul(self, factor: Self::Factor) -> Self {
+        Self(self.0.map(|x| factor[usize::from(x)]))
     }
 }
 
 super::wrap::kernel!(
     /// Any machine.
-    Portable, Words
+    Portable, Bytes
 );

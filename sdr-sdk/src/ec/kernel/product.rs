@@ -31,14 +31,16 @@ pub(super) unsafe fn run<V: Vector>(p: &Product<'_>) {
     while row < p.targets.len() {
         // SAFETY: passed on; `row` and the rows after it that each call takes are targets.
         unsafe {
-            row += match p.targets.len() - row {
-                1 => rows::<V, 1, 4>(p, factors, row),
-                2 => rows::<V, 2, 4>(p, factors, row),
-                3 => rows::<V, 3, 2>(p, factors, row),
-                4 => rows::<V, 4, 2>(p, factors, row),
-                // Sums of 16 registers want 32, for there are an operand and a factor beside them.
-                WIDE.. if V::REGISTERS >= 32 => rows::<V, WIDE, 2>(p, factors, row),
-                _ => rows::<V, 4, 2>(p, factors, row),
+            // As many sums as registers hold beside operands and a factor.
+            row += match (p.targets.len() - row, V::REGISTERS >= 32) {
+                (1, _) => rows::<V, 1, 8>(p, factors, row),
+                (2, true) => rows::<V, 2, 8>(p, factors, row),
+                (2, false) => rows::<V, 2, 4>(p, factors, row),
+                (3, true) => rows::<V, 3, 4>(p, factors, row),
+                (3, false) => rows::<V, 3, 2>(p, factors, row),
+                (WIDE.., true) => rows::<V, WIDE, 2>(p, factors, row),
+                (_, true) => rows::<V, 4, 4>(p, factors, row),
+                (_, false) => rows::<V, 4, 2>(p, factors, row),
             };
         }
     }
@@ -132,7 +134,7 @@ unsafe fn columns<V: Vector, const R: usize, const U: usize>(p: &Product<'_>, pa
 /// As for [`run`].
 #[inline(always)]
 unsafe fn sum<V: Vector>(p: &Product<'_>) {
-    const U: usize = 4;
+    const U: usize = 8;
     let many = p.len - p.len % (U * V::BYTES);
     for at in (0..many).step_by(U * V::BYTES) {
         // SAFETY: passed on; `at` leaves room for U vectors.
@@ -151,7 +153,24 @@ unsafe fn sum_columns<V: Vector, const U: usize>(p: &Product<'_>, at: usize) {
     // SAFETY: as in `columns`.
     unsafe {
         let mut sum = [V::zero(); U];
-        for &source in p.sources.iter().chain(p.start) {
+        if let Some(&start) = p.start.first() {
+            for u in 0..U {
+                sum[u] = V::load(start.add(at + u * V::BYTES));
+            }
+        }
+        // Eight streams, half a kibibyte of each in turn: that is what the prefetcher follows best.
+        let (eights, rest) = p.sources.as_chunks::<8>();
+        for eight in eights {
+            for u in 0..U {
+                // In pairs: eight loads after one another would wait for one sum.
+                for q in [0, 2, 4, 6] {
+                    let first = V::load(eight[q].add(at + u * V::BYTES));
+                    let second = V::load(eight[q + 1].add(at + u * V::BYTES));
+                    sum[u] = sum[u].add(first.add(second));
+                }
+            }
+        }
+        for &source in rest {
             for u in 0..U {
                 sum[u] = sum[u].add(V::load(source.add(at + u * V::BYTES)));
             }

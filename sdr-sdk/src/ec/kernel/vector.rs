@@ -80,21 +80,6 @@ pub(super) static MATRICES: [u64; 256] = {
     t
 };
 
-/// Each constant times 1, x, .., x^7.
-pub(super) static SHIFTS: [[u8; 8]; 256] = {
-    let mut t = [[0; 8]; 256];
-    let mut c = 0;
-    while c < 256 {
-        let mut bit = 0;
-        while bit < 8 {
-            t[c][bit] = mul(c as u8, 1 << bit);
-            bit += 1;
-        }
-        c += 1;
-    }
-    t
-};
-
 /// The factors of the butterflies, for transforms of `block` points: those of coset c start at index `c * block`, level after
 /// level from single points upwards.
 ///
