@@ -217,7 +217,14 @@ impl Pair {
 impl<N: Net> Pair<N> {
     /// A connection on the halves of each end.
     pub fn over(qps: QpPair<N>, halves: [Halves; 2], config: &ConnectionConfig) -> Self {
-        let [(ca, da), (cb, db)] = halves.map(|(s, r)| Connection::new(s, r, config.clone()));
+        Self::over_each(qps, halves, [config, config])
+    }
+
+    /// The same with settings of its own for each end.
+    pub fn over_each(qps: QpPair<N>, halves: [Halves; 2], config: [&ConnectionConfig; 2]) -> Self {
+        let [(sa, ra), (sb, rb)] = halves;
+        let (ca, da) = Connection::new(sa, ra, config[0].clone());
+        let (cb, db) = Connection::new(sb, rb, config[1].clone());
         Self { qps, connections: [ca, cb], drivers: [Some(da), Some(db)] }
     }
 

@@ -1,7 +1,7 @@
 //! Faults: whatever the path, the peer or foreign code does, every transfer ends in bounded virtual time, with the right
 //! bytes or a typed error.
 //!
-//! All but `foreign` run with each scheme: `sr`, `nack`; what needs only a tap runs over software NICs too:
+//! All but `foreign` run with each scheme: `sr`, `nack`, `hybrid`; what needs only a tap runs over software NICs too:
 //! `memory`, `udp`.
 //!
 //! | module | faults |
@@ -17,6 +17,8 @@
 
 #[path = "faults/foreign.rs"]
 mod foreign;
+#[path = "faults/hybrid.rs"]
+mod hybrid;
 #[cfg(target_os = "linux")]
 #[path = "faults/memory.rs"]
 mod memory;

@@ -60,8 +60,9 @@ struct Announced {
     /// Announced: picoseconds a packet.
     pace: u64,
     scheme: Box<dyn SchemeReceiver>,
-    /// What is missing is being computed.
+    /// What is missing is being computed, and its last step went well.
     solving: Option<Solving>,
+    solves: bool,
     pacer: ReportPacer,
     progress_at: Nanos,
 }
@@ -274,7 +275,9 @@ impl Receiving {
         };
         let share = self.scratch_pool.most() / (self.posted.len() + self.waiting.len() + 1);
         let wanted = self.scheme.extra(&m, &c) as usize;
-        let packets = wanted.min(share / payload as usize);
+        // Not every packet number is the data's: what parity would have beyond the last is left out.
+        let numbers = self.qp.max_packets().saturating_sub(m.first_extra) as usize;
+        let packets = wanted.min(share / payload as usize).min(numbers);
         if packets == 0 {
             return None;
         }
@@ -344,6 +347,7 @@ impl Receiving {
             spec,
             scheme,
             solving: None,
+            solves: false,
             pacer: ReportPacer::new(),
             progress_at: now,
         });
@@ -530,7 +534,7 @@ impl Receiving {
     }
 
     fn wake_at(&self) -> Option<Nanos> {
-        let solving = |a: &Announced| a.solving.as_ref().map(|_| Nanos::ZERO);
+        let solving = |a: &Announced| a.solves.then_some(Nanos::ZERO);
         let posted = self
             .posted
             .iter()
@@ -572,7 +576,8 @@ impl Announced {
             return None;
         }
         let before = a.count() + self.parity.count();
-        a.update(handle, high);
+        // Data that was asked for comes behind parity, and moves no mark.
+        a.update(handle, high.max(self.scheme.asked()));
         self.parity.update(handle, extra_high);
         if a.covered() == a.total() && !a.missing().is_empty() {
             a.recheck(handle, RECHECK);
@@ -605,9 +610,13 @@ impl Announced {
             self.solving = Solving::new(&self.spec, stripes, scheme.code(), left).ok();
         }
         let Some(solving) = &mut self.solving else { return false };
-        self.progress_at = now;
         // SAFETY: the handle holds the receive armed; the shortages are from its own bitmap.
         let done = unsafe { solving.step(coder, data, extra) };
+        // A coder that refuses is no progress: the receive stalls, and says so at its deadline.
+        self.solves = done.is_ok();
+        if self.solves {
+            self.progress_at = now;
+        }
         done.unwrap_or(false)
     }
 }

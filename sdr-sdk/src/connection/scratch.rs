@@ -63,3 +63,6 @@ impl Scratch {
 fn is_free(block: &SendBuf) -> bool {
     Arc::strong_count(block.region()) == 2
 }
+
+#[cfg(test)]
+mod tests;

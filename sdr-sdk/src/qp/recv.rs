@@ -92,6 +92,11 @@ impl RecvQp {
         }
     }
 
+    /// Packet numbers of a receive, of data and of extra packets together.
+    pub(crate) fn max_packets(&self) -> u32 {
+        self.shared.with(|qp| qp.spec.layout.max_packets())
+    }
+
     /// Whether a receive can be posted now.
     pub fn ready(&self) -> bool {
         self.shared.with(|qp| qp.recv.ready())

@@ -346,6 +346,11 @@ pub trait SchemeReceiver: Send {
         0
     }
 
+    /// Data before it was sent or asked for: it is looked at, also where nothing that arrived shows that it was sent.
+    fn asked(&self) -> u32 {
+        0
+    }
+
     /// There is something to report that should not wait for more packets or for a quarter of a round trip.
     fn urgent(&self) -> bool {
         false

@@ -229,7 +229,12 @@ impl Scheme for Striped {
 
     fn sender(&self, m: &MessageSpec, c: &Conditions) -> Box<dyn SchemeSender> {
         let mut choice = self.choose(m, c);
-        let stripes = self.stripes(m, &choice.plan);
+        // Without a row of parity there is no stripe: of the peer's memory for it nothing is known, and what it would ask for
+        // before it asks for data does not exist.
+        let stripes = self.stripes(m, &choice.plan).filter(|s| s.rows > 0);
+        if stripes.is_none() {
+            choice.plan = Plan::default();
+        }
         choice.plan.m = stripes.map_or(0, |s| s.sent as u16);
         Box::new(Sender::new(m, choice, stripes))
     }

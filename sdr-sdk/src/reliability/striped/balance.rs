@@ -107,3 +107,6 @@ pub fn arrived_within(missing: &RangeSet, window: Range<u32>) -> impl Iterator<I
         (!r.is_empty()).then_some(r)
     })
 }
+
+#[cfg(test)]
+mod tests;

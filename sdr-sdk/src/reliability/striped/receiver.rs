@@ -61,6 +61,8 @@ struct Asking {
     list: Vec<Range<u32>>,
     /// Parity rows of a stripe that were sent unasked or asked for.
     rows: Vec<u8>,
+    /// End of the data, once some of it was asked for of which nothing had been seen.
+    end: u32,
     /// Ranges of it that were named this time through.
     named: usize,
     /// Nothing is asked in the report being written.
@@ -160,6 +162,9 @@ impl Receiver {
             }
         }
         self.asking.list = set.iter().collect();
+        if !unseen.is_empty() {
+            self.asking.end = s.end;
+        }
         self.asking.named = 0;
         self.asking.times = if self.asking.list.is_empty() { 0 } else { self.setup.copies };
         self.asking.at = now;
@@ -279,6 +284,10 @@ impl SchemeReceiver for Receiver {
 
     fn overdue(&self, now: Nanos, c: &Conditions) -> u32 {
         self.bounds(now, c).1
+    }
+
+    fn asked(&self) -> u32 {
+        self.asking.end
     }
 
     fn urgent(&self) -> bool {

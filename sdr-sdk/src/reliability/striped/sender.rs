@@ -186,7 +186,7 @@ impl Sender {
         }
         for (r, left) in &mut self.copies.late {
             self.copies.round.extend(self.body.ledger().on_their_way(r.clone()));
-            *left = if self.copies.round.is_empty() { 0 } else { *left - 1 };
+            *left = if self.copies.round.is_empty() { 0 } else { left.saturating_sub(1) };
         }
         self.copies.late.retain(|(_, left)| *left > 0);
     }
@@ -295,7 +295,7 @@ impl SchemeSender for Sender {
             return Some(run);
         }
         if let Some(run) = self.body.next(now, budget, c) {
-            if run.repair && self.out_of_data() {
+            if run.repair && self.out_of_data() && self.choice.copies > 0 {
                 self.copies.late.push((run.first..run.first + run.packets, self.choice.copies));
             }
             return Some(run);
