@@ -15,7 +15,7 @@ use crate::interval::Mean;
 use crate::stats::Summary;
 use crate::{CommandError, sim};
 use netem::trial::{PacketCounts, Trial};
-use sdr_sdk::model::{SchemeModel, Setting};
+use sdr_sdk::model::{Law, SchemeModel, Setting};
 
 /// Above it a fallback moves the p99.9, and may move the mean by a quarter of a tie.
 const RARE_FALLBACK: f64 = 1e-3;
@@ -109,7 +109,7 @@ pub fn predict(
             mean: law.mean(),
             error: 0.0,
             p999: law.quantile(0.999),
-            wire_extra: law.extra_bytes() / setting.bytes as f64,
+            wire_extra: wire_extra(scheme, setting, law.as_ref()),
             fallback,
         };
         return Ok(Some(Prediction { scheme, figures, basis: Basis::Model }));
@@ -118,6 +118,20 @@ pub fn predict(
     let measured = measure(args, scheme, samples, seed, go_on)?;
     let basis = Basis::Simulation(samples, why.unwrap_or("there is no formula"));
     Ok(measured.map(|figures| Prediction { scheme, figures, basis }))
+}
+
+/// Sent beyond the message, as a share of it.
+///
+/// The transport gives the last, short stripe all of its parity, where the formula has it in proportion.
+fn wire_extra(scheme: SchemeModel, setting: &Setting, law: &dyn Law) -> f64 {
+    let packets = setting.packets();
+    match scheme {
+        SchemeModel::Mds { k, m } | SchemeModel::Xor { k, m } => {
+            let stripes = packets.div_ceil(u64::from(k));
+            (stripes * u64::from(m)) as f64 / packets as f64
+        }
+        _ => law.extra_bytes() / setting.bytes as f64,
+    }
 }
 
 /// What a scheme did in `samples` messages; none when it was told to stop.

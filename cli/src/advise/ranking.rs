@@ -63,7 +63,7 @@ pub fn disagreements(predicted: &[Prediction], simulated: &[Figures], unseen: f6
                 found.push(Disagreement { fast, slow });
             }
             // The other way about: the prediction sees `slow` behind, far beyond what the simulator can have missed.
-            let certain = predicted - (noise + unseen) / sf.mean;
+            let certain = predicted - (noise + unseen) / pf.mean;
             if certain > 2.0 * TIE && ss.mean <= sf.mean * (1.0 + TIE) {
                 found.push(Disagreement { fast: slow, slow: fast });
             }
