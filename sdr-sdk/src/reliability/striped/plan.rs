@@ -124,7 +124,7 @@ pub fn choose(m: &MessageSpec, c: &Conditions) -> Choice {
         let slots = if shallow { gap_slots(burst, c) } else { 0 };
         let least = match k {
             _ if !lone => 0,
-            1 => 2,
+            1 => 1,
             _ => FLOOR.min(k.max(3)),
         };
         let m0 = match rows(k, depth, p, burst, slots, failure) {
