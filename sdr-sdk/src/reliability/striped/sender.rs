@@ -239,6 +239,7 @@ impl Sender {
         if self.answer_by.is_none_or(|t| now < t) || !self.parity_is_done() {
             return;
         }
+        self.asked.forget(now, c.rtt);
         let from = s.start.max(s.end.saturating_sub(UNANSWERED));
         self.asked.wanted.insert(from..s.end);
         self.silent += 1;
@@ -329,3 +330,6 @@ impl SchemeSender for Sender {
         self.body.tell(now, rtt, channels);
     }
 }
+
+#[cfg(test)]
+mod tests;
