@@ -45,7 +45,7 @@ fn run(s: &mut Sender, until: Nanos, every: Option<Nanos>) -> HashMap<(bool, u32
         match s.next(now, 16, &PATH) {
             Some(r) => {
                 (r.first..r.first + r.packets).for_each(|p| sent.entry((r.parity, p)).or_default().push(now));
-                now = now + Nanos::from_micros(r.packets.into());
+                now += Nanos::from_micros(r.packets.into());
             }
             None => {
                 let next = s.wake_at(&PATH).unwrap_or(Nanos::MAX).min(ask_at).max(now + Nanos(1));
