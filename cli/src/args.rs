@@ -1,8 +1,12 @@
 //! The command line. Numbers are parsed by the types of [`netem::units`], so their errors name the value and what is allowed.
 
+pub mod advise;
 pub mod bench;
 pub mod model;
+pub mod sweep;
 
+use crate::CommandError;
+use advise::AdviseArgs;
 use bench::{BenchCommand, EmulateArgs, InfoArgs};
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
@@ -11,9 +15,10 @@ use netem::PathSpec;
 use netem::units::{BitRate, ByteSize, Distance, Duration, Medium, Probability};
 use sdr_sdk::reliability::Loss;
 use std::ffi::OsString;
-use std::fmt::Display;
+use std::fmt::{self, Display};
 use std::ops::RangeInclusive;
 use std::str::FromStr;
+use sweep::RunArgs;
 
 /// Reliable RDMA messages over long and lossy links.
 #[derive(Parser)]
@@ -30,7 +35,9 @@ Examples:
   sdr bench loopback --count 100            messages between two ends on this host
   sdr emulate --listen 127.0.0.1:7000 --forward 127.0.0.1:18515 --link rtt=25ms,rate=1Gbit,loss=1e-3
   sdr sim --loss 1e-4 --size 64MiB          200 messages over a simulated 400 Gbit/s and 25 ms, against the ideal
+  sdr sim run benches/plans/smoke.toml      the same for every cell of a plan, judged by its limits
   sdr model --scheme hybrid --loss 1e-2     the same times from formulas, at once
+  sdr advise --loss 1e-2 --size 8MiB        which scheme is best there, and why
   sdr info                                  what this host has to offer
 
 Exit codes: 0 good, 1 the work failed, 2 wrong usage, 130 ended by Ctrl-C with what was measured.
@@ -46,8 +53,8 @@ enum Command {
     ///
     /// slowdown = time / (RTT + bytes / rate), the lossless bound. Quantiles are by nearest rank: the smallest sample that
     /// at least that share of the samples does not exceed; p99.9 of fewer than 1000 samples is their maximum.
-    #[command(allow_negative_numbers = true, after_help = SIM_EXAMPLES)]
-    Sim(SimArgs),
+    #[command(allow_negative_numbers = true, after_help = SIM_EXAMPLES, args_conflicts_with_subcommands = true)]
+    Sim(SimCommand),
     /// Completion times of a message from formulas, at once
     ///
     /// One message alone on a path, or a ring allreduce. Only wire time, round trips and losses of packets count: coding,
@@ -59,6 +66,14 @@ enum Command {
     /// more was needed.
     #[command(allow_negative_numbers = true, after_help = model::EXAMPLES)]
     Model(ModelArgs),
+    /// Which scheme is best for a message on a path, and why
+    ///
+    /// Schemes are ranked by their mean completion time; those within 2 % of the best of them share a rank, where the shorter
+    /// p99.9 and then fewer bytes come first. Times are from the formulas of `sdr model`. Where those do not hold to 2 % (a
+    /// code in bursts, which the transport spreads over its stripes, or a code that often falls back) a short simulation
+    /// takes their place, and the table says so.
+    #[command(allow_negative_numbers = true, after_help = advise::EXAMPLES)]
+    Advise(AdviseArgs),
     /// Messages over emulated, lossy links against the ideal, in under a minute
     ///
     /// Both ends run here, over UDP through an emulated link of 25 ms; every byte is checked.
@@ -74,6 +89,22 @@ enum Command {
     Emulate(EmulateArgs),
     /// What this host has to offer, and why something is missing
     Info(InfoArgs),
+}
+
+/// `sdr sim`, of one cell or of a plan.
+#[derive(Args)]
+struct SimCommand {
+    #[command(subcommand)]
+    plan: Option<PlanCommand>,
+    #[command(flatten)]
+    cell: SimArgs,
+}
+
+#[derive(Subcommand)]
+enum PlanCommand {
+    /// Every cell of a plan: grids over anything that 'sdr sim' takes
+    #[command(after_help = sweep::EXAMPLES, long_about = sweep::ABOUT)]
+    Run(RunArgs),
 }
 
 /// What a simulated connection knows of its path's losses.
@@ -101,6 +132,17 @@ impl FromStr for Estimate {
         let probability = loss.parse().ok().filter(|p| (0.0..1.0).contains(p)).ok_or_else(wrong)?;
         let burst = burst.parse().ok().filter(|b| (1.0..=MAX_BURST).contains(b)).ok_or_else(wrong)?;
         Ok(Self::Given(Loss { probability, burst }))
+    }
+}
+
+/// As it is written on the command line.
+impl Display for Estimate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Exact => f.write_str("exact"),
+            Self::None => f.write_str("none"),
+            Self::Given(loss) => write!(f, "{:e},{}", loss.probability, loss.burst),
+        }
     }
 }
 
@@ -149,6 +191,16 @@ pub struct SimArgs {
 
     #[command(flatten)]
     pub path: PathArgs,
+}
+
+impl SimArgs {
+    /// Those of `sdr sim` without a flag.
+    pub fn defaults() -> Result<Self, CommandError> {
+        Self::augment_args(clap::Command::new("sim"))
+            .try_get_matches_from(["sim"])
+            .and_then(|matches| Self::from_arg_matches(&matches))
+            .map_err(|e| CommandError::Failed(e.to_string()))
+    }
 }
 
 /// The path, flag by flag or as one text.
@@ -205,38 +257,39 @@ Examples:
   sdr sim --scheme sr-nack --loss 1e-3 --size 8MiB
   sdr sim --rate 100Gbit --distance 3750km --medium fibre --loss 1e-4 --burst 8 --size 8GiB
   sdr sim --link rtt=10ms,rate=10Gbit,loss=1e-3,jitter=100us --size 1MiB
+  sdr sim run benches/plans/smoke.toml --out smoke.csv
 
 Ctrl-C ends with the samples that are done, says so (in JSON: \"interrupted\": true), and gives
 exit code 130. A second Ctrl-C ends at once.";
 
 /// What is kept of a sample takes about 100 bytes.
-const MAX_SAMPLES: u64 = 1_000_000;
-const MAX_THREADS: u64 = 1_024;
+pub const MAX_SAMPLES: u64 = 1_000_000;
+pub const MAX_THREADS: u64 = 1_024;
 const MAX_MTU: u64 = 1 << 20;
 const MAX_BURST: f64 = 1e9;
 
-fn whole(text: &str, allowed: RangeInclusive<u64>) -> Result<u64, String> {
+pub fn whole(text: &str, allowed: RangeInclusive<u64>) -> Result<u64, String> {
     match text.parse() {
         Ok(n) if allowed.contains(&n) => Ok(n),
         _ => Err(format!("write a whole number from {} to {}", allowed.start(), allowed.end())),
     }
 }
 
-fn alpha(text: &str) -> Result<f64, String> {
+pub fn alpha(text: &str) -> Result<f64, String> {
     match text.parse() {
         Ok(alpha) if (0.0..=1e3).contains(&alpha) => Ok(alpha),
         _ => Err("write a number from 0 to 1000, such as 2".to_owned()),
     }
 }
 
-fn burst(text: &str) -> Result<f64, String> {
+pub fn burst(text: &str) -> Result<f64, String> {
     match text.parse() {
         Ok(burst) if (1.0..=MAX_BURST).contains(&burst) => Ok(burst),
         _ => Err(format!("write a number of packets from 1 to {MAX_BURST:e}, such as 4")),
     }
 }
 
-fn mtu(text: &str) -> Result<ByteSize, String> {
+pub fn mtu(text: &str) -> Result<ByteSize, String> {
     mtu_up_to(text, MAX_MTU)
 }
 
@@ -259,7 +312,9 @@ fn positive_duration(text: &str) -> Result<Duration, String> {
 /// A command to run.
 pub enum Job {
     Sim(SimArgs),
+    Sweep(RunArgs),
     Model(ModelArgs),
+    Advise(AdviseArgs),
     Demo,
     Bench(BenchCommand),
     Emulate(EmulateArgs),
@@ -289,8 +344,10 @@ pub fn parse(given: &[OsString]) -> Parsed {
     match cli {
         Ok(Cli { command }) => Parsed::Run(
             Box::new(match command {
-                Command::Sim(args) => Job::Sim(args),
+                Command::Sim(SimCommand { plan: Some(PlanCommand::Run(args)), .. }) => Job::Sweep(args),
+                Command::Sim(SimCommand { plan: None, cell }) => Job::Sim(cell),
                 Command::Model(args) => Job::Model(args),
+                Command::Advise(args) => Job::Advise(args),
                 Command::Demo => Job::Demo,
                 Command::Bench(bench) => Job::Bench(bench),
                 Command::Emulate(args) => Job::Emulate(args),
@@ -310,7 +367,9 @@ pub fn parse(given: &[OsString]) -> Parsed {
 fn help_of(given: &[OsString]) -> &'static str {
     let word = |i: usize| given.get(i).and_then(|w| w.to_str()).unwrap_or_default();
     match (word(1), word(2)) {
+        ("sim", "run") => "sdr sim run --help",
         ("sim", _) => "sdr sim --help",
+        ("advise", _) => "sdr advise --help",
         ("model", _) => "sdr model --help",
         ("demo", _) => "sdr demo --help",
         ("bench", "loopback") => "sdr bench loopback --help",

@@ -2,6 +2,7 @@
 //!
 //! | module | what it holds |
 //! |---|---|
+//! | [`advise`] | `sdr advise`: the schemes ranked for one message on one path |
 //! | [`args`] | the command line, and its errors as one line |
 //! | [`bench`] | `sdr bench`: messages in real time, both ends here or one of them |
 //! | [`demo`] | `sdr demo`: a few of those, over emulated links |
@@ -9,20 +10,24 @@
 //! | [`info`] | `sdr info`: what this host has |
 //! | [`model`] | `sdr model`: the same from formulas |
 //! | [`sim`], [`output`] | `sdr sim`: what is run and what came out; its table and JSON |
+//! | [`sweep`] | `sdr sim run`: every cell of a plan, into a file that an interrupted run goes on with |
 //! | [`ends`], [`schemes`] | sockets, context and driver of an end; the schemes by name |
-//! | [`stats`], [`table`], [`usage`], [`stop`] | quantiles, columns, processor time and memory, Ctrl-C |
+//! | [`stats`], [`interval`] | quantiles; how far they can be trusted |
+//! | [`table`], [`usage`], [`stop`] | columns, processor time and memory, Ctrl-C |
 //!
 //! A command gives its result on stdout, and nothing else goes there. Exit codes: 0 good, 1 the work failed, 2 wrong usage (one
 //! line on stderr says what to change), 130 ended by Ctrl-C with what was measured until then.
 
 #![forbid(unsafe_code)]
 
+mod advise;
 mod args;
 mod bench;
 mod demo;
 mod emulate;
 mod ends;
 mod info;
+mod interval;
 mod link;
 mod model;
 mod output;
@@ -30,6 +35,7 @@ mod schemes;
 mod sim;
 mod stats;
 mod stop;
+mod sweep;
 mod table;
 mod usage;
 
@@ -112,7 +118,9 @@ fn run(job: &args::Job) -> Result<Answer, CommandError> {
     use args::bench::BenchCommand;
     match job {
         args::Job::Sim(args) => sim::run(args),
+        args::Job::Sweep(args) => sweep::run(args),
         args::Job::Model(args) => model::run(args),
+        args::Job::Advise(args) => advise::run(args),
         args::Job::Demo => demo::run(),
         args::Job::Bench(BenchCommand::Loopback(args)) => bench::loopback(args),
         args::Job::Bench(BenchCommand::Server(args)) => bench::server(args),

@@ -102,6 +102,8 @@ pub struct Sample {
     pub completion: Nanos,
     /// Packets of it.
     pub packets: PacketCounts,
+    /// Instants at which an end acted, the call included.
+    pub events: u64,
 }
 
 /// Why a sample has no result.
@@ -244,7 +246,7 @@ impl Trial {
         packets.control -= before.control;
         packets.retransmitted = delivered.repairs;
         packets.parity = delivered.parity;
-        Ok(Some(Sample { completion: delivered.at.since(start), packets }))
+        Ok(Some(Sample { completion: delivered.at.since(start), packets, events: steps }))
     }
 
     /// A quarter of what is on its way, or what a code with a fixed rate adds to the whole message, with as much in reserve.

@@ -15,7 +15,7 @@ const FAILURE: f64 = 1e-4;
 const STREAM_FAILURE: f64 = 1e-2;
 
 /// Least parity rows of a wide stripe: with them an estimate of the loss may be ten times too low, up to a loss of 1e-2.
-const FLOOR: u32 = 16;
+const FLOOR: u32 = 15;
 
 /// Columns of the code that a plan leaves free.
 const RESERVE: u32 = 16;

@@ -94,7 +94,7 @@ impl Receiver {
     }
 
     fn body_end(&self) -> u32 {
-        self.setup.stripes.map_or(self.setup.packets, |s| s.start)
+        self.setup.stripes.map_or(self.setup.packets, |s| s.body_end())
     }
 
     /// Packets that are still to leave the sender unasked, by what arrived.

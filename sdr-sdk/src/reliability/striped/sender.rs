@@ -84,7 +84,7 @@ impl Asked {
 impl Sender {
     /// For one message.
     pub fn new(m: &MessageSpec, choice: Choice, stripes: Option<Stripes>) -> Self {
-        let start = stripes.map_or(m.packets, |s| s.start);
+        let start = stripes.map_or(m.packets, |s| s.body_end());
         let answered = m.packets == 0;
         Self {
             message: *m,
