@@ -8,6 +8,7 @@
 //! | `announce` | forged announcements of codes |
 //! | `cancel` | transfers dropped while parity is under way |
 //! | `channel` | one channel of four dead |
+//! | `foreign` | schemes and coders that panic or refuse |
 
 #[path = "parity/announce.rs"]
 mod announce;
@@ -15,6 +16,8 @@ mod announce;
 mod cancel;
 #[path = "parity/channel.rs"]
 mod channel;
+#[path = "parity/foreign.rs"]
+mod foreign;
 #[path = "parity/named.rs"]
 mod named;
 #[path = "parity/random.rs"]

@@ -79,30 +79,4 @@ impl LossMeter {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn nothing_seen_is_the_prior_and_much_seen_is_the_truth() {
-        let mut m = LossMeter::default();
-        assert_eq!(m.loss(), Loss::default());
-        m.told(&LossCount { packets: 1_000_000, missing: 1_600, bursts: 100 });
-        let loss = m.loss();
-        assert!((1.6e-3..2.2e-3).contains(&loss.probability), "{loss:?}");
-        assert_eq!(loss.burst, 16.0);
-        // Repeated and older counts change nothing.
-        let before = m.loss();
-        m.told(&LossCount { packets: 1_000_000, missing: 1_600, bursts: 100 });
-        m.told(&LossCount { packets: 1_000, missing: 16, bursts: 1 });
-        assert_eq!(m.loss(), before);
-    }
-
-    #[test]
-    fn a_clean_path_is_trusted_slowly() {
-        let mut m = LossMeter::default();
-        m.told(&LossCount { packets: 100, missing: 0, bursts: 0 });
-        assert_eq!(m.loss().probability, 1e-2);
-        m.told(&LossCount { packets: 1_000_000, missing: 0, bursts: 0 });
-        assert_eq!(m.loss().probability, FLOOR);
-    }
-}
+mod tests;

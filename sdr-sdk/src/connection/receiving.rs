@@ -215,8 +215,10 @@ impl Receiving {
     }
 
     fn post(&mut self, now: Nanos, stats: &mut ConnectionStats, wakers: &mut Vec<Waker>) {
-        while let Some(RecvRequest { buf, cell }) = self.waiting.pop_front() {
-            let extra = self.extra(buf.len());
+        while let Some(len) = self.waiting.front().map(|w| w.buf.len()) {
+            // Foreign code: when it panics, the request still waits and is failed with the others.
+            let extra = self.extra(len);
+            let Some(RecvRequest { buf, cell }) = self.waiting.pop_front() else { return };
             let options = RecvOptions { per_chunk: self.per_chunk, payload: None };
             match self.qp.recv_with(buf, extra, options) {
                 Ok(handle) => {
@@ -273,7 +275,7 @@ impl Receiving {
             extra: u32::MAX,
             first_extra: packets.next_multiple_of(self.per_chunk.max(1)),
         };
-        let share = self.scratch_pool.most() / (self.posted.len() + self.waiting.len() + 1);
+        let share = self.scratch_pool.most() / (self.posted.len() + self.waiting.len()).max(1);
         let wanted = self.scheme.extra(&m, &c) as usize;
         // Not every packet number is the data's: what parity would have beyond the last is left out.
         let numbers = self.qp.max_packets().saturating_sub(m.first_extra) as usize;
@@ -534,12 +536,12 @@ impl Receiving {
     }
 
     fn wake_at(&self) -> Option<Nanos> {
-        let solving = |a: &Announced| a.solves.then_some(Nanos::ZERO);
-        let posted = self
-            .posted
-            .iter()
-            .filter_map(|m| m.message.as_ref())
-            .flat_map(|a| [a.pacer.wake_at(), a.scheme.wake_at(), solving(a)]);
+        // While it is solved, nothing else of it is looked at.
+        let wanted = |a: &Announced| match a.solving {
+            Some(_) => [a.solves.then_some(Nanos::ZERO), None],
+            None => [a.pacer.wake_at(), a.scheme.wake_at()],
+        };
+        let posted = self.posted.iter().filter_map(|m| m.message.as_ref()).flat_map(wanted);
         let oldest = self.posted.iter().find_map(|m| m.message.as_ref());
         let stalled = oldest.map(|a| a.progress_at + self.patience());
         let done = self.done.iter().filter_map(|(.., r)| r.wake_at());

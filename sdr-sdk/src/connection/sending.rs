@@ -15,7 +15,7 @@ use crate::ec::Coder;
 use crate::memory::SendBuf;
 use crate::qp::{NextGrant, PostError, SendQp, Stream};
 use crate::reliability::{
-    Channels, Conditions, Loss, MessageSpec, Missing, Scheme, SchemeSender, SendRun, Status, Unfinished,
+    Channels, Conditions, Loss, MessageSpec, Missing, Plan, Scheme, SchemeSender, SendRun, Status, Unfinished,
 };
 use crate::repeat::AnnounceRepeater;
 use crate::types::{Nanos, PacketOffset, Seq};
@@ -296,10 +296,11 @@ impl Sending {
             if parity.is_none() && scheme.stripes().is_some_and(|s| s.rows > 0) {
                 scheme = self.scheme.sender(&MessageSpec { extra: 0, ..spec }, c);
             }
+            let plan = scheme.plan();
             let Ok(stream) = self.qp.stream_start(open, None) else { return };
             let Some(Waiting { request, .. }) = self.waiting.pop_front() else { return };
             if let Some(request) = request
-                && let Some(m) = self.begin(now, request, stream, grant, (scheme, parity), wakers)
+                && let Some(m) = self.begin(now, request, stream, grant, (scheme, plan, parity), wakers)
             {
                 self.active.push_back(m);
             }
@@ -329,7 +330,7 @@ impl Sending {
         request: SendRequest,
         stream: Stream,
         grant: NextGrant,
-        (scheme, parity): (Box<dyn SchemeSender>, Option<Parity>),
+        (scheme, plan, parity): (Box<dyn SchemeSender>, Plan, Option<Parity>),
         wakers: &mut Vec<Waker>,
     ) -> Option<Outgoing> {
         let (seq, bytes) = (grant.seq, request.buf.len() as u64);
@@ -344,7 +345,6 @@ impl Sending {
         }
         let spec = self.spec(&grant, bytes);
         let spec = MessageSpec { packets: if too_long { 0 } else { spec.packets }, ..spec };
-        let plan = scheme.plan();
         let announce = Announce {
             seq,
             bytes,

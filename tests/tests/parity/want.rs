@@ -1,5 +1,7 @@
 //! Requests for packets: lost, late, twice, forged.
 
+#![expect(clippy::single_range_in_vec_init, reason = "a list of ranges is meant, not what they hold")]
+
 use super::{SimBed, hybrid, lose, schemes, usual};
 use netem::sim::{Direction, Frame, FrameKind, Verdict};
 use sdr_sdk::connection::frames::Encoder;

@@ -197,6 +197,72 @@ fn bytes_stand_where_the_table_says() {
 }
 
 #[test]
+fn want_and_loss_stand_where_the_table_says() {
+    let mut out = Vec::new();
+    let mut e = Encoder::new(&mut out, ROOM);
+    assert_eq!(e.want(Seq(7), &[0..1, 301..302], ROOM), (2, 16));
+    assert!(e.loss(&LossCount { packets: 0x0102, missing: 3, bursts: 2 }));
+    let mut want = vec![4, 0, 0, 0, 0, 0, 0, 0, 7, 0, 2, 0, 1, 0xac, 2, 1];
+    want.extend([5, 0, 0, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 2]);
+    assert_eq!(out, want);
+    // Every prefix is truncated, or one frame, or both.
+    for n in 0..=out.len() {
+        match n {
+            0 | 16 | 41 => {
+                assert_eq!(decode(&out[..n]).unwrap().len(), usize::from(n > 0) + usize::from(n > 16))
+            }
+            _ => assert_eq!(decode(&out[..n]), Err(FrameError::Truncated)),
+        }
+    }
+}
+
+#[test]
+fn want_and_loss_size_limits_are_exact() {
+    let write = |limit, budget| {
+        let mut out = vec![9; 3];
+        let (named, bytes) = Encoder::new(&mut out, limit).want(Seq(1), &[5..6, 8..9, 300..302], budget);
+        assert_eq!(out.len(), 3 + bytes);
+        (named, bytes)
+    };
+    assert_eq!([write(10, ROOM), write(ROOM, 10), write(12, ROOM)], [(0, 0); 3], "nothing without a range");
+    assert_eq!([write(13, ROOM), write(ROOM, 14)], [(1, 13); 2]);
+    assert_eq!([write(15, ROOM), write(ROOM, 17)], [(2, 15); 2]);
+    assert_eq!(write(18, ROOM), (3, 18));
+    let mut out = Vec::new();
+    assert_eq!(Encoder::new(&mut out, MIN_REPORT).want(Seq(1), &[0x7fff_0000..u32::MAX], ROOM).0, 1);
+    assert_eq!(Encoder::new(&mut out, ROOM).want(Seq(1), &[], ROOM), (0, 0));
+    let loss = LossCount::default();
+    let mut out = Vec::new();
+    assert!(!Encoder::new(&mut out, LOSS_LEN - 1).loss(&loss) && out.is_empty());
+    assert!(Encoder::new(&mut out, LOSS_LEN).loss(&loss) && out.len() == LOSS_LEN);
+}
+
+#[test]
+fn wrong_requests_and_counts_have_their_own_errors() {
+    let want = |ranges: u8, bytes: &[u8]| {
+        let mut v = vec![4, 0, 0, 0, 0, 0, 0, 0, 1, 0, ranges];
+        v.extend(bytes);
+        decode(&v)
+    };
+    assert_eq!(want(0, &[]), Ok(vec![Owned::Want(Seq(1), vec![])]), "nothing is asked for");
+    assert_eq!(want(1, &[0, 0]), Err(FrameError::EmptyRange));
+    assert_eq!(want(2, &[0, 1, 0, 1]), Err(FrameError::EmptyRange));
+    assert_eq!(want(2, &[0, 1]), Err(FrameError::Truncated));
+    assert_eq!(want(1, &[0xff, 0xff, 0xff, 0xff, 0x0f, 1]), Err(FrameError::Overflow));
+    assert_eq!(want(1, &[0x80, 0, 1]), Err(FrameError::Varint));
+    let loss = |packets, missing, bursts| {
+        let mut out = Vec::new();
+        assert!(Encoder::new(&mut out, ROOM).loss(&LossCount { packets, missing, bursts }));
+        decode(&out)
+    };
+    assert!(loss(5, 5, 5).is_ok() && loss(u64::MAX, u64::MAX, 0).is_ok());
+    for (packets, missing, bursts) in [(5, 6, 0), (5, 3, 4), (0, u64::MAX, 0), (0, 0, 1)] {
+        let count = LossCount { packets, missing, bursts };
+        assert_eq!(loss(packets, missing, bursts), Err(FrameError::Loss(count)));
+    }
+}
+
+#[test]
 fn announce_size_limits_are_exact() {
     for (a, len) in [(ANNOUNCED, MAX_ANNOUNCE), (Announce { user: None, ..ANNOUNCED }, MAX_ANNOUNCE - 4)] {
         let mut out = Vec::new();
@@ -390,6 +456,27 @@ proptest! {
             }
         }
         prop_assert_eq!(got, missing);
+    }
+
+    #[test]
+    fn successive_requests_name_everything(
+        packets in btree_set(0..3_000_000u32, 1..400), budgets in vec(MIN_REPORT..120usize, 1..8),
+    ) {
+        let all = ranges_of(&packets);
+        let (mut left, mut got, mut n) = (&all[..], Vec::new(), 0);
+        while !left.is_empty() {
+            let budget = budgets[n % budgets.len()];
+            let mut out = Vec::new();
+            let (named, bytes) = Encoder::new(&mut out, ROOM).want(Seq(1), left, budget);
+            prop_assert!(named > 0 && bytes == out.len() && bytes <= budget);
+            let frames = decode(&out).unwrap();
+            let [Owned::Want(Seq(1), ranges)] = &frames[..] else { panic!("not one request") };
+            prop_assert_eq!(&ranges[..], &left[..named]);
+            got.extend(ranges.iter().cloned());
+            left = &left[named..];
+            n += 1;
+        }
+        prop_assert_eq!(got, all);
     }
 
     #[test]

@@ -51,7 +51,7 @@ fn the_pool_has_a_limit_and_small_blocks_make_room_for_large_ones() {
 fn no_memory_is_none() {
     for most in [0, 1] {
         let mut s = Scratch::new(most);
-        assert_eq!(s.take(1, |_| None).is_some(), false);
+        assert!(s.take(1, |_| None).is_none());
         assert!(s.take(usize::MAX, |_| panic!("nothing to register")).is_none());
     }
     assert!(Scratch::new(0).take(1, |_| panic!("a pool of nothing")).is_none());
