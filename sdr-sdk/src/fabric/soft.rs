@@ -3,7 +3,8 @@
 //! | module | what it holds |
 //! |---|---|
 //! | `soft.rs` | [`SoftFabric`], and [`Endpoint`], which makes connections |
-//! | `soft/nic.rs` | connections, keys, arrivals, departures |
+//! | `soft/nic.rs` | connections, keys, departures |
+//! | `soft/nic/arrivals.rs` | what came in |
 //! | `soft/connect.rs` | from an address to a connected queue pair |
 //! | `soft/handshake.rs` | payload size, cookie, exchange of queue pair infos |
 //! | `soft/replay.rs` | control datagrams count once |
