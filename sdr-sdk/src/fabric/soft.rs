@@ -7,6 +7,7 @@
 //! | `soft/nic/arrivals.rs` | what came in |
 //! | `soft/connect.rs` | from an address to a connected queue pair |
 //! | `soft/handshake.rs` | payload size, cookie, exchange of queue pair infos |
+//! | `soft/path.rs` | the payload size, looked for again when data stalls |
 //! | `soft/replay.rs` | control datagrams count once |
 //! | `soft/shown.rs` | channels show their address again |
 //! | [`link`] | what carries frames |
@@ -21,6 +22,7 @@ mod connect;
 mod handshake;
 pub mod link;
 mod nic;
+mod path;
 mod replay;
 mod shown;
 pub mod socket;
@@ -59,6 +61,7 @@ impl State {
     fn flush(&mut self, now: Nanos) {
         let Self { nic, link } = self;
         nic.handshake.drive(now, &mut nic.replies);
+        nic.probe_paths(now);
         for reply in nic.replies.drain(..) {
             reply.send(&mut **link, now);
         }
@@ -291,6 +294,13 @@ unsafe impl Fabric for SoftFabric {
         nic.control(&mut **link, now, q, msg)
     }
 
+    fn doubt_payload(&mut self, now: Nanos, q: QueueSet, payload: u32, rtt: Nanos) {
+        let mut state = lock(&self.state);
+        if state.nic.doubt(now, q, payload, rtt) {
+            state.flush(now);
+        }
+    }
+
     fn poll(&mut self, now: Nanos, ch: Channel, out: &mut dyn EventSink) -> bool {
         let state = &mut *lock(&self.state);
         state.nic.report(out);
@@ -311,7 +321,8 @@ unsafe impl Fabric for SoftFabric {
         if state.nic.ready() {
             return Some(Nanos::ZERO);
         }
-        [state.link.wake_at(), state.nic.handshake.wake_at()].into_iter().flatten().min()
+        let State { nic, link } = &*state;
+        [link.wake_at(), nic.handshake.wake_at(), nic.probes_at()].into_iter().flatten().min()
     }
 
     fn wait_fd(&self, _ch: Channel) -> Option<BorrowedFd<'_>> {

@@ -22,7 +22,7 @@ mod tests;
 const HELLO: usize = 1_200;
 
 /// Payload sizes that are probed, largest first; the last passes every path that IPv6 allows.
-const PAYLOADS: [u32; 4] = [8_192, 4_096, 1_408, 1_152];
+pub(super) const PAYLOADS: [u32; 4] = [8_192, 4_096, 1_408, 1_152];
 
 /// Bytes of the smallest probe. A HELLO is longer.
 const SMALLEST: usize = PAYLOADS[PAYLOADS.len() - 1] as usize + HEADER;

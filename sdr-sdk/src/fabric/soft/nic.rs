@@ -7,6 +7,7 @@ mod arrivals;
 
 use super::handshake::Handshake;
 use super::link::{Link, Reply};
+use super::path::{Echo, Path, SMALLEST, Turn};
 use super::replay::Seen;
 use super::shown::Shown;
 use super::wire::{HEADER, Header, PacketType};
@@ -55,6 +56,8 @@ pub struct SoftCounters {
     pub out_of_range: u64,
     /// Refused on the way out: too long for the path, forbidden, nobody there.
     pub refused: u64,
+    /// Probes of what the path carries, sent because data seemed to be lost for its size.
+    pub path_probes: u64,
     /// Control datagrams sent.
     pub control_sent: u64,
     /// Control datagrams that came in.
@@ -111,6 +114,9 @@ struct Connection {
     /// By channel: the number of the next datagram.
     next: Box<[u64]>,
     shown: Shown,
+    path: Path,
+    /// Answers to the peer's probes.
+    echo: Echo,
 }
 
 impl Connection {
@@ -136,6 +142,9 @@ pub(super) struct Nic {
     pub(super) completions: Vec<Vec<CompletionRun>>,
     sent: Vec<(QueueSet, SlotGen, u64)>,
     disarmed: Vec<(QueueSet, SlotGen)>,
+    /// Connections whose path is being probed, and paths that carry less than before.
+    probing: Vec<QueueSet>,
+    narrowed: Vec<(QueueSet, u32)>,
     pub(super) replies: Vec<Reply>,
     pub(super) counters: SoftCounters,
     headers: Vec<[u8; HEADER]>,
@@ -154,6 +163,8 @@ impl Nic {
             completions: (0..channels).map(|_| Vec::new()).collect(),
             sent: Vec::new(),
             disarmed: Vec::new(),
+            probing: Vec::new(),
+            narrowed: Vec::new(),
             replies: Vec::new(),
             counters: SoftCounters::default(),
             headers: Vec::with_capacity(MAX_SEGMENTS),
@@ -186,6 +197,8 @@ impl Nic {
             seen: (0..spec.channels).map(|_| Seen::new()).collect(),
             next: vec![0; usize::from(spec.channels)].into(),
             shown: Shown::new(spec.channels),
+            path: Path::new(spec.payload, spec.channels),
+            echo: Echo::default(),
         };
         self.by_id.insert(id, q);
         self.connections.push(Some(Box::new(connection)));
@@ -216,6 +229,8 @@ impl Nic {
         self.completions.iter_mut().for_each(|ch| ch.retain(|run| run.q != q));
         self.sent.retain(|s| s.0 != q);
         self.disarmed.retain(|d| d.0 != q);
+        self.probing.retain(|p| *p != q);
+        self.narrowed.retain(|n| n.0 != q);
     }
 
     pub(super) fn region(&mut self) -> u32 {
@@ -278,6 +293,11 @@ impl Nic {
                 let Some(sent) = link.send(now, ch, to, &self.headers, part, payload) else {
                     self.counters.refused += n as u64;
                     done += n as u32;
+                    // Perhaps for their size; whether it is that the probes tell.
+                    let id = || self.random.hash_one((run.q, *next, now));
+                    if run.payload > SMALLEST && c.path.doubt(now, run.payload, None, id) {
+                        self.probing.push(run.q);
+                    }
                     continue;
                 };
                 *next += sent as u64;
@@ -322,11 +342,56 @@ impl Nic {
         for (q, at) in self.disarmed.drain(..) {
             out.event(Event::Disarmed { q, at });
         }
+        for (q, payload) in self.narrowed.drain(..) {
+            out.event(Event::PathPayload { q, payload });
+        }
     }
 
     /// Something waits to be reported.
     pub(super) fn ready(&self) -> bool {
-        !self.sent.is_empty() || !self.disarmed.is_empty()
+        !(self.sent.is_empty() && self.disarmed.is_empty() && self.narrowed.is_empty())
+    }
+
+    /// Packets of `payload` bytes seem not to reach the peer. True when that is going to be found out from now on.
+    pub(super) fn doubt(&mut self, now: Nanos, q: QueueSet, payload: u32, rtt: Nanos) -> bool {
+        let id = self.draw();
+        let begins = self.get(q).is_some_and(|c| c.peer.is_some() && c.path.doubt(now, payload, Some(rtt), || id));
+        if begins {
+            self.probing.push(q);
+        }
+        begins
+    }
+
+    /// When a path is to be probed again.
+    pub(super) fn probes_at(&self) -> Option<Nanos> {
+        let connection = |q: &QueueSet| self.connections.get(q.0 as usize)?.as_deref();
+        self.probing.iter().filter_map(|q| connection(q)?.path.wake_at()).min()
+    }
+
+    /// Sends the probes that are due.
+    pub(super) fn probe_paths(&mut self, now: Nanos) {
+        let Self { probing, connections, replies, narrowed, counters, .. } = self;
+        probing.retain(|q| {
+            let c = connections.get_mut(q.0 as usize).and_then(Option::as_deref_mut);
+            let Some(c) = c else { return false };
+            match c.path.poll(now) {
+                Turn::Waits => {}
+                Turn::Send(probes) => {
+                    for probe in probes {
+                        let to = c.peer.as_ref().and_then(|peer| peer.at(probe.channel));
+                        if let (Some(to), Some(h)) = (to, c.header(PacketType::PathProbe, probe.channel)) {
+                            replies.push(Reply::new(probe.channel, to, &h, probe.bytes()));
+                            counters.path_probes += 1;
+                        }
+                    }
+                }
+                Turn::Over { narrowed: to } => {
+                    narrowed.extend(to.map(|payload| (*q, payload)));
+                    return false;
+                }
+            }
+            true
+        });
     }
 }
 

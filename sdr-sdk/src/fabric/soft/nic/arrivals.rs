@@ -54,9 +54,10 @@ impl Nic {
             self.counters.out_of_range += 1;
             return;
         };
-        // A report played again tells of losses that are repaired, a challenge has us answer again. A packet of a message is
+        // A report played again tells of losses that are repaired, a challenge or a probe has us answer again. A packet of a message is
         // what it was, and a response is right or wrong.
-        let counts_once = matches!(header.kind, PacketType::Control | PacketType::PathChallenge);
+        let counts_once = 
+            matches!(header.kind, PacketType::Control | PacketType::PathChallenge | PacketType::PathProbe);
         let first = !counts_once || seen.first(header.number);
         self.counters.duplicate += u64::from(!first);
         let nonce = |epoch| nonce(&self.random, q, header.channel, from, epoch);
@@ -71,6 +72,15 @@ impl Nic {
                     self.replies.push(Reply::new(header.channel, from, &answer, payload.to_vec()));
                 }
             }
+            PacketType::PathProbe if first => {
+                if c.peer.as_ref().is_some_and(|peer| peer.is_at(from))
+                    && let Some(answer) = c.echo.answer(payload)
+                    && let Some(header) = c.header(PacketType::PathProbeAck, header.channel)
+                {
+                    self.replies.push(Reply::new(header.channel, from, &header, answer));
+                }
+            }
+            PacketType::PathProbeAck => c.path.answered(now, payload),
             PacketType::PathResponse => {
                 let right = nonce(epoch) == *payload || nonce(epoch.wrapping_sub(1)) == *payload;
                 if let Some(peer) = c.peer.as_mut().filter(|_| right) {
