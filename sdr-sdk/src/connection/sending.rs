@@ -65,9 +65,8 @@ struct Waiting {
 pub(super) struct Sending {
     qp: SendQp,
     scheme: Arc<dyn Scheme>,
-    payload: u32,
     /// What the path carries, see [`Path`](crate::qp::Path).
-    carried: u32,
+    payload: u32,
     pacer: Pacer,
     channels: Channels,
     /// What the peer saw of the path, and what is known of it without.
@@ -92,7 +91,6 @@ impl Sending {
         Self {
             scheme: config.scheme.clone(),
             payload,
-            carried: payload,
             pacer: Pacer::new(config.rate, payload),
             channels: Channels::new(qp.channels()),
             losses: LossMeter::default(),
@@ -186,6 +184,7 @@ impl Sending {
         self.conditions = Some(c);
         self.take_frames(now, &c, stats, wakers);
         self.fit_path(now, &c, path.payload, wakers);
+        c.packet_time_ps = self.pacer.packet_ps();
         c.room = self.room();
         self.start(now, &c, wakers);
         self.expire(now, &c, wakers);
@@ -349,8 +348,8 @@ impl Sending {
             request.cell.finish(Err(e), wakers);
         }
         let spec = self.spec(&grant, bytes);
-        if largest_packet(&spec) > self.carried && !too_long {
-            let e = TransferError::PathMtu { seq, was: grant.payload, now: self.carried };
+        if largest_packet(&spec) > self.payload && !too_long {
+            let e = TransferError::PathMtu { seq, was: grant.payload, now: self.payload };
             request.cell.finish(Err(e), wakers);
             return None;
         }
@@ -444,7 +443,9 @@ impl Sending {
 
     /// Doubts the packets' size where nothing new arrives, and ends what is cut too large for the path.
     fn fit_path(&mut self, now: Nanos, c: &Conditions, carried: u32, wakers: &mut Vec<Waker>) {
-        if std::mem::replace(&mut self.carried, carried) != carried {
+        if self.payload != carried {
+            self.pacer.resize(self.payload, carried);
+            self.payload = carried;
             let (gone, kept): (VecDeque<_>, _) =
                 std::mem::take(&mut self.active).into_iter().partition(|m| largest_packet(&m.spec) > carried);
             self.active = kept;
