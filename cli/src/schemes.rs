@@ -32,7 +32,9 @@ fn of_code<E: std::fmt::Display>(
 ) -> Result<Striped, CommandError> {
     let number = |text: &str| text.trim().parse::<u32>().ok();
     match code.split_once(',').map(|(k, m)| (number(k), number(m))) {
-        Some((Some(k), Some(m))) => make(k, m).map_err(|e| CommandError::Usage(format!("scheme {name:?}: {e}"))),
+        Some((Some(k), Some(m))) => {
+            make(k, m).map_err(|e| CommandError::Usage(format!("scheme {name:?}: {e}")))
+        }
         _ => Err(unknown(name, "a code is two whole numbers")),
     }
 }

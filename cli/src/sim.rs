@@ -119,7 +119,14 @@ fn trial(args: &SimArgs) -> Result<Trial, CommandError> {
     }
     let (bytes, payload) = (args.size, args.mtu);
     let known_loss = args.estimate.known(&path);
-    let trial = Trial { path, scheme, bytes: bytes.0, payload: payload.0 as u32, per_chunk: PACKETS_A_CHUNK, known_loss };
+    let trial = Trial {
+        path,
+        scheme,
+        bytes: bytes.0,
+        payload: payload.0 as u32,
+        per_chunk: PACKETS_A_CHUNK,
+        known_loss,
+    };
     let bound = trial.check().and_then(|()| trial.lower_bound());
     let bound = bound.map_err(|e| match e {
         TrialError::NoRate => usage("--link has no rate: add one, such as rate=400Gbit".to_owned()),

@@ -29,9 +29,9 @@ pub use recv::{RecvHandle, RecvOptions, RecvQp, Retire};
 pub use send::{Path, SendHandle, SendQp, SendState, Stream, StreamError};
 pub use send_side::NextGrant;
 
-use crate::memory::{RecvBuf, SendBuf};
 use crate::context::{Context, QpId};
 use crate::engine::EngineCounters;
+use crate::memory::{RecvBuf, SendBuf};
 use crate::slots::ArmError;
 use crate::types::Nanos;
 use crate::wake::wake_all;
@@ -192,11 +192,6 @@ macro_rules! both_halves {
             /// Closes the queue pair for both sides; posted receives stay armed until they are completed.
             pub fn close(&self) {
                 self.shared.with(|qp| qp.link.close(Closed::Here));
-            }
-
-            /// Closes the queue pair: the peer sent something that the protocol does not allow.
-            pub(crate) fn violated(&self, what: &'static str) {
-                self.shared.with(|qp| qp.link.close(Closed::Protocol(what)));
             }
 
             /// Registers memory for the layer above.

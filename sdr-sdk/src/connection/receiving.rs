@@ -19,7 +19,8 @@ use crate::engine::Mark;
 use crate::memory::RecvBuf;
 use crate::qp::{PostError, RecvHandle, RecvOptions, RecvQp, Retire};
 use crate::reliability::{
-    Arrived, ChannelView, Conditions, Loss, MessageSpec, Outcome, PacketView, Plan, Say, Scheme, SchemeReceiver, Unfinished, View,
+    Arrived, ChannelView, Conditions, Loss, MessageSpec, Outcome, PacketView, Plan, Say, Scheme,
+    SchemeReceiver, Unfinished, View,
 };
 use crate::repeat::{DoneRepeater, ReportPacer};
 use crate::types::{Channel, ChunkIndex, Nanos, Seq};
@@ -59,8 +60,9 @@ struct Announced {
     /// Announced: picoseconds a packet.
     pace: u64,
     scheme: Box<dyn SchemeReceiver>,
-    /// What is missing is being computed.
+    /// What is missing is being computed, and its last step went well.
     solving: Option<Solving>,
+    solves: bool,
     pacer: ReportPacer,
     progress_at: Nanos,
 }
@@ -343,6 +345,7 @@ impl Receiving {
             spec,
             scheme,
             solving: None,
+            solves: false,
             pacer: ReportPacer::new(),
             progress_at: now,
         });
@@ -364,7 +367,8 @@ impl Receiving {
                 c.packet_time_ps = a.pace;
                 let outcome = a.follow(now, seq, &m.handle, &self.marks, &c, first);
                 a.seen.count(&a.arrived, &mut self.seen);
-                let solved = outcome == Some(Outcome::Solvable) && a.solve(now, &m.handle, &*self.scheme, &*self.coder);
+                let solved = outcome == Some(Outcome::Solvable)
+                    && a.solve(now, &m.handle, &*self.scheme, &*self.coder);
                 if solved { Some(Outcome::Whole) } else { outcome }
             });
             first &= m.message.is_none();
@@ -426,7 +430,9 @@ impl Receiving {
         let mut c = self.conditions(0);
         let mut spoke = false;
         for m in &mut self.posted {
-            let Some(a) = m.message.as_mut().filter(|a| a.pacer.due(now) && a.solving.is_none()) else { continue };
+            let Some(a) = m.message.as_mut().filter(|a| a.pacer.due(now) && a.solving.is_none()) else {
+                continue;
+            };
             c.packet_time_ps = a.pace;
             match a.scheme.overdue(now, &c) {
                 0 => a.arrived.recheck(&m.handle, 4 * RECHECK),
@@ -527,7 +533,7 @@ impl Receiving {
     }
 
     fn wake_at(&self) -> Option<Nanos> {
-        let solving = |a: &Announced| a.solving.as_ref().map(|_| Nanos::ZERO);
+        let solving = |a: &Announced| a.solves.then_some(Nanos::ZERO);
         let posted = self
             .posted
             .iter()
@@ -616,9 +622,13 @@ impl Announced {
             self.solving = Solving::new(&self.spec, stripes, scheme.code(), left).ok();
         }
         let Some(solving) = &mut self.solving else { return false };
-        self.progress_at = now;
         // SAFETY: the handle holds the receive armed; the shortages are from its own bitmap.
         let done = unsafe { solving.step(coder, data, extra) };
+        // A coder that refuses is no progress: the receive stalls, and says so at its deadline.
+        self.solves = done.is_ok();
+        if self.solves {
+            self.progress_at = now;
+        }
         done.unwrap_or(false)
     }
 }

@@ -14,8 +14,9 @@ use crate::control::MAX_UPPER;
 use crate::ec::Coder;
 use crate::memory::SendBuf;
 use crate::qp::{NextGrant, PostError, SendQp, Stream};
-use crate::reliability::{Channels, Conditions, Loss, MessageSpec, Missing, Scheme, SchemeSender, SendRun, Status,
-    Unfinished};
+use crate::reliability::{
+    Channels, Conditions, Loss, MessageSpec, Missing, Scheme, SchemeSender, SendRun, Status, Unfinished,
+};
 use crate::repeat::AnnounceRepeater;
 use crate::types::{Nanos, PacketOffset, Seq};
 use std::collections::VecDeque;

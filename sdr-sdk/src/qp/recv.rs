@@ -3,7 +3,7 @@
 use crate::bitmap::{Bitmap, HostBitmap, Shape};
 use crate::engine::Progress;
 use crate::memory::{RawSlice, RecvBuf};
-use crate::qp::{PostError, Shared};
+use crate::qp::{Closed, PostError, Shared};
 use crate::slots::{Posting, RetireCell, RetireError};
 use crate::types::{Channel, ChunkIndex, Seq, SlotGen};
 use std::future::Future;
@@ -27,6 +27,11 @@ pub struct RecvOptions {
 }
 
 impl RecvQp {
+    /// Closes the queue pair: the peer sent something that the protocol does not allow.
+    pub(crate) fn violated(&self, what: &'static str) {
+        self.shared.with(|qp| qp.link.close(Closed::Protocol(what)));
+    }
+
     /// Posts a receive of `buf`, divided into chunks of `per_chunk` packets (1 to 64).
     ///
     /// The n-th accepted receive takes the n-th accepted send. `Busy` while the slot it needs may still be written by

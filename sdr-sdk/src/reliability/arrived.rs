@@ -186,8 +186,11 @@ impl Arrived {
         let mut moved = Vec::new();
         let (mut vain, mut checked) = (0, 0);
         let mut ranges = self.missing.within(0..end).peekable();
-        while let Some(r) = ranges.next() {
+        'looking: while let Some(r) = ranges.next() {
             for c in r.start.max(checked) / per_chunk..r.end.div_ceil(per_chunk) {
+                if vain + moved.len() as u32 >= budget {
+                    break 'looking;
+                }
                 let chunk_end = (c + 1).saturating_mul(per_chunk);
                 if chunk_end <= checked {
                     continue;
@@ -201,9 +204,6 @@ impl Arrived {
                 } else {
                     vain += 1;
                 }
-            }
-            if vain + moved.len() as u32 >= budget {
-                break;
             }
         }
         for first in moved {
@@ -249,7 +249,7 @@ impl Arrived {
         let was: Vec<_> = self.found.drain(before..).collect();
         for r in was {
             let mut at = r.start;
-            for left in self.missing.within(r.clone()).chain([r.end..r.end]) {
+            for left in self.missing.within(r.clone()).chain(std::iter::once(r.end..r.end)) {
                 if at < left.start {
                     self.found.push(at..left.start);
                 }

@@ -50,7 +50,9 @@ pub enum CodeError {
         m: u32,
     },
     /// More XOR groups than data symbols.
-    #[error("m = {m} with k = {k}: each of the m parity symbols of xor covers k / m data symbols, so m is at most k")]
+    #[error(
+        "m = {m} with k = {k}: each of the m parity symbols of xor covers k / m data symbols, so m is at most k"
+    )]
     Groups {
         /// Data symbols.
         k: u32,
@@ -67,8 +69,14 @@ enum Kind {
     /// Hybrid or none of it, as the path and the message ask for.
     Auto,
     Hybrid,
-    Mds { k: u16, m: u16 },
-    Xor { k: u16, m: u16 },
+    Mds {
+        k: u16,
+        m: u16,
+    },
+    Xor {
+        k: u16,
+        m: u16,
+    },
 }
 
 /// A scheme with parity.
@@ -199,11 +207,21 @@ impl Scheme for Striped {
         let seen = format!("loss up to {p:.1e} in bursts of {burst:.1}");
         let stripes = u32::from(k) * u32::from(interleave);
         Some(match (self.0, k, rows) {
-            (Kind::Auto, 0, _) => format!("sr-nack: {seen} is less than {RARE:e} losses in the whole message"),
-            (Kind::Auto | Kind::Hybrid, _, 0) => format!("hybrid without unasked parity: {seen}, and the messages behind fill the path"),
+            (Kind::Auto, 0, _) => {
+                format!("sr-nack: {seen} is less than {RARE:e} losses in the whole message")
+            }
+            (Kind::Auto | Kind::Hybrid, _, 0) => {
+                format!("hybrid without unasked parity: {seen}, and the messages behind fill the path")
+            }
             (Kind::Auto | Kind::Hybrid, ..) => {
-                let last = if stripes < m.packets { format!("the last {stripes} packets") } else { "all packets".to_owned() };
-                format!("hybrid: {seen}; {last} are protected by {rows} parity packets for each {k}, {interleave} interleaved")
+                let last = if stripes < m.packets {
+                    format!("the last {stripes} packets")
+                } else {
+                    "all packets".to_owned()
+                };
+                format!(
+                    "hybrid: {seen}; {last} are protected by {rows} parity packets for each {k}, {interleave} interleaved"
+                )
             }
             _ => return None,
         })

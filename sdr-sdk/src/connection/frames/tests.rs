@@ -28,6 +28,8 @@ enum Owned {
     Announce(Announce),
     Report(Span, Vec<Range<u32>>),
     Done(Vec<(Seq, Status)>),
+    Want(Seq, Vec<Range<u32>>),
+    Loss(LossCount),
 }
 
 fn own(f: Frame<'_>) -> Owned {
@@ -43,6 +45,12 @@ fn own(f: Frame<'_>) -> Owned {
             assert_eq!(list.len(), d.len());
             Owned::Done(list)
         }
+        Frame::Want(w) => {
+            let ranges: Vec<_> = w.ranges().collect();
+            assert_eq!(ranges.len(), w.ranges().len());
+            Owned::Want(w.seq, ranges)
+        }
+        Frame::Loss(l) => Owned::Loss(l),
     }
 }
 
@@ -57,6 +65,8 @@ fn encode(f: &Owned, e: &mut Encoder<'_>) {
             assert_eq!(e.report(*span, ranges.iter().cloned(), usize::MAX).unwrap().next, None);
         }
         Owned::Done(list) => assert_eq!(e.done(list.iter().copied()), list.len()),
+        Owned::Want(seq, ranges) => assert_eq!(e.want(*seq, ranges, usize::MAX).0, ranges.len()),
+        Owned::Loss(l) => assert!(e.loss(l)),
     }
 }
 
@@ -91,23 +101,44 @@ fn status() -> impl Strategy<Value = Status> {
     (0..4u8).prop_map(|c| Status::from_code(c).unwrap())
 }
 
-fn report() -> impl Strategy<Value = Owned> {
+/// A start, and ascending ranges behind it that never touch.
+fn ranges() -> impl Strategy<Value = (u32, Vec<Range<u32>>)> {
     // Offsets near both ends of 32 bits, gaps and lengths around the varint sizes.
     let step = prop_oneof![1..4u32, 100..200u32, 16_000..17_000u32, 0..2_100_000u32];
-    (any::<u64>(), prop_oneof![0..1_000u32, any::<u32>()], vec((step.clone(), step), 0..40), any::<u32>())
-        .prop_map(|(seq, from, steps, slack)| {
-            let mut at = from;
-            let mut ranges = Vec::new();
-            for (gap, len) in steps {
-                let Some(start) = at.checked_add(gap.max(1)) else { break };
-                let Some(end) = start.checked_add(len.max(1)) else { break };
-                ranges.push(start..end);
-                at = end;
-            }
-            let to = at + slack % (u32::MAX - at).max(1);
-            let base = ranges.first().map_or(to, |r| slack % (r.start + 1));
-            Owned::Report(Span { seq: Seq(seq), base, from, to }, ranges)
-        })
+    (prop_oneof![0..1_000u32, any::<u32>()], vec((step.clone(), step), 0..40)).prop_map(|(from, steps)| {
+        let mut at = from;
+        let mut ranges = Vec::new();
+        for (gap, len) in steps {
+            let Some(start) = at.checked_add(gap.max(1)) else { break };
+            let Some(end) = start.checked_add(len.max(1)) else { break };
+            ranges.push(start..end);
+            at = end;
+        }
+        (from, ranges)
+    })
+}
+
+fn want() -> impl Strategy<Value = Owned> {
+    let some = ranges().prop_filter_map("a WANT names something", |(_, r)| (!r.is_empty()).then_some(r));
+    (any::<u64>(), some).prop_map(|(seq, ranges)| Owned::Want(Seq(seq), ranges))
+}
+
+fn loss() -> impl Strategy<Value = LossCount> {
+    let any = (any::<u64>(), any::<u64>(), any::<u64>());
+    any.prop_map(|(a, b, c)| {
+        let mut n = [a, b, c];
+        n.sort_unstable();
+        LossCount { packets: n[2], missing: n[1], bursts: n[0] }
+    })
+}
+
+fn report() -> impl Strategy<Value = Owned> {
+    (any::<u64>(), ranges(), any::<u32>()).prop_map(|(seq, (from, ranges), slack)| {
+        let at = ranges.last().map_or(from, |r| r.end);
+        let to = at + slack % (u32::MAX - at).max(1);
+        let base = ranges.first().map_or(to, |r| slack % (r.start + 1));
+        Owned::Report(Span { seq: Seq(seq), base, from, to }, ranges)
+    })
 }
 
 fn frame() -> impl Strategy<Value = Owned> {
@@ -115,6 +146,8 @@ fn frame() -> impl Strategy<Value = Owned> {
         announce().prop_map(Owned::Announce),
         report(),
         vec((any::<u64>().prop_map(Seq), status()), 1..30).prop_map(Owned::Done),
+        want(),
+        loss().prop_map(Owned::Loss),
     ]
 }
 
@@ -129,11 +162,19 @@ fn check_accepted(bytes: &[u8]) {
             assert!(frames.next().is_none());
             return;
         };
-        if let Owned::Report(span, ranges) = own(f) {
-            assert!(span.from <= span.to && span.base <= span.to);
-            assert!(ranges.iter().all(|r| r.start < r.end && r.end <= span.to));
-            assert!(ranges.first().is_none_or(|r| r.start >= span.from.max(span.base)));
-            assert!(ranges.windows(2).all(|w| w[0].end < w[1].start));
+        match own(f) {
+            Owned::Report(span, ranges) => {
+                assert!(span.from <= span.to && span.base <= span.to);
+                assert!(ranges.iter().all(|r| r.start < r.end && r.end <= span.to));
+                assert!(ranges.first().is_none_or(|r| r.start >= span.from.max(span.base)));
+                assert!(ranges.windows(2).all(|w| w[0].end < w[1].start));
+            }
+            Owned::Want(_, ranges) => {
+                assert!(ranges.iter().all(|r| r.start < r.end));
+                assert!(ranges.windows(2).all(|w| w[0].end < w[1].start));
+            }
+            Owned::Loss(l) => assert!(l.bursts <= l.missing && l.missing <= l.packets),
+            Owned::Announce(_) | Owned::Done(_) => {}
         }
     }
 }
@@ -258,7 +299,7 @@ fn wrong_bytes_have_their_own_errors() {
     assert_eq!(report(0, 3, 9, 1, &[0xff, 0xff, 0xff, 0xff, 0x1f, 1]), Err(FrameError::Varint));
     assert_eq!(report(0, 3, 9, 1, &[0xff, 0xff, 0xff, 0xff, 0x8f, 1]), Err(FrameError::Varint));
     assert_eq!(report(0, 3, 9, 1, &[0x80, 0, 1]), Err(FrameError::Varint));
-    assert_eq!(decode(&[4]), Err(FrameError::Type(4)));
+    assert_eq!(decode(&[6]), Err(FrameError::Type(6)));
     assert_eq!(decode(&[1, 4]), Err(FrameError::Flags(4)));
     assert_eq!(decode(&[3, 1, 0, 0, 0, 0, 0, 0, 0, 0, 4]), Err(FrameError::Status(4)));
     assert_eq!(decode(&[3, 0]), Ok(vec![Owned::Done(vec![])]));
@@ -352,8 +393,8 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_survived(mut bytes in vec(any::<u8>(), 0..1_200), kind in 0..5u8) {
-        if let Some(b) = bytes.first_mut() && kind < 4 {
+    fn any_bytes_are_survived(mut bytes in vec(any::<u8>(), 0..1_200), kind in 0..7u8) {
+        if let Some(b) = bytes.first_mut() && kind < 6 {
             *b = kind;
         }
         check_accepted(&bytes);

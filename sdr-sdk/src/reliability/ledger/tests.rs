@@ -1,5 +1,5 @@
 use super::{Ledger, spread, window};
-use crate::reliability::{ChannelView, Channels, Conditions, Status};
+use crate::reliability::{ChannelView, Channels, Conditions, Loss, Status};
 use crate::types::{Channel, Nanos};
 use proptest::prelude::*;
 use std::ops::Range;
@@ -14,6 +14,8 @@ const PATH: Conditions = Conditions {
     packet_time_ps: 1_000_000,
     room: u32::MAX,
     channels: ChannelView::new(2),
+    loss: Loss { probability: 1e-2, burst: 16.0 },
+    unfinished: crate::reliability::Unfinished { messages: 1, bytes: 0 },
 };
 const WINDOW: u64 = RTT / 512;
 

@@ -158,3 +158,6 @@ pub fn extra(m: &MessageSpec, c: &Conditions) -> u32 {
     // A sender whose round trip differs a little needs a stripe more.
     (stripes + stripes / 16).saturating_mul(rows)
 }
+
+#[cfg(test)]
+mod tests;

@@ -139,7 +139,9 @@ impl Receiver {
                 left -= 1;
             }
             let data = (0..s.k).filter_map(|row| s.packet(stripe, row));
-            for p in data.filter(|&p| p >= v.data.covered() || v.data.missing().contains(p)).take(left as usize) {
+            for p in
+                data.filter(|&p| p >= v.data.covered() || v.data.missing().contains(p)).take(left as usize)
+            {
                 set.insert(p..p + 1);
             }
         };
@@ -162,7 +164,10 @@ impl Receiver {
         self.asking.times = if self.asking.list.is_empty() { 0 } else { self.setup.copies };
         self.asking.at = now;
         let answer = u128::from(set.count()) * u128::from(c.packet_time_ps) / 1_000;
-        let wait = c.rtt + Nanos(answer as u64) + report_interval(c.rtt).mul_div(LATE + 1, 1) + c.channels.reordering;
+        let wait = c.rtt
+            + Nanos(answer as u64)
+            + report_interval(c.rtt).mul_div(LATE + 1, 1)
+            + c.channels.reordering;
         self.asking.again_at = now + wait;
     }
 
@@ -226,7 +231,8 @@ impl SchemeReceiver for Receiver {
         let loud = |r: Range<u32>| v.data.missing().within(r).next().is_some();
         // The sender takes a repair for lost whose arrival it does not hear of.
         self.repaired |= v.data.found().iter().any(|r| r.start < body);
-        urgent |= self.repaired || loud(from..body) || loud(0..old) || (reported < body && body == self.body_end());
+        urgent |=
+            self.repaired || loud(from..body) || loud(0..old) || (reported < body && body == self.body_end());
         if v.data.missing().first().is_some_and(|p| p < body) {
             // Nothing may arrive that would bring us back.
             let next = now + report_interval(c.rtt);
@@ -317,7 +323,8 @@ impl Receiver {
         self.history.drain(..overdue.saturating_sub(1));
         self.history.push_back((now, to));
         self.repaired = false;
-        let lacking = self.balance.as_ref().is_some_and(|b| b.short() > 0) || v.data.covered() < v.data.total();
+        let lacking =
+            self.balance.as_ref().is_some_and(|b| b.short() > 0) || v.data.covered() < v.data.total();
         self.asking.silent = !lacking || self.setup.stripes.is_none();
         if self.asking.silent {
             return;

@@ -166,7 +166,8 @@ impl Sender {
         let packets = self.cut(next, budget.min(whole_rows.min(all.end) - next));
         self.parity = Some(Parity { next: next + packets, at });
         let rows = (next + packets - all.start) / stripes.depth;
-        if next + packets == row_end && self.out_of_data() && rows.is_multiple_of(self.rows_a_copy(&stripes)) {
+        if next + packets == row_end && self.out_of_data() && rows.is_multiple_of(self.rows_a_copy(&stripes))
+        {
             self.start_copies();
         }
         let per_chunk = u32::from(self.message.per_chunk.max(1));
@@ -275,7 +276,8 @@ impl SchemeSender for Sender {
                 let mut at = r.start.max(area.start);
                 let end = r.end.min(area.end);
                 while at < end {
-                    let recent = self.asked.recent.next_from(at).filter(|r| r.start < end).unwrap_or(end..end);
+                    let recent =
+                        self.asked.recent.next_from(at).filter(|r| r.start < end).unwrap_or(end..end);
                     self.asked.wanted.insert(at..recent.start);
                     at = recent.end;
                 }

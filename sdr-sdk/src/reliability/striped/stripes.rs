@@ -160,6 +160,7 @@ mod tests {
             channels: 1,
             per_chunk: 16,
             extra,
+            first_extra: packets.next_multiple_of(16),
         }
     }
 
