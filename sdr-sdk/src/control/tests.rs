@@ -17,8 +17,8 @@ fn header() -> impl Strategy<Value = Header> {
     let flags = (any::<bool>(), any::<bool>(), of(any::<u8>().prop_map(CloseReason::from_code)));
     let seqs = (any::<u64>(), any::<u64>(), any::<u64>(), any::<u64>(), any::<u64>());
     let rest = (of((any::<u64>(), any::<u64>())), of((any::<u64>(), any::<u64>())), of(any::<u32>()));
-    (flags, seqs, rest).prop_map(|((to_receiver, reply_wanted, close), (a, b, c, d, r), (drain, echo, path))| {
-        Header {
+    (flags, seqs, rest).prop_map(
+        |((to_receiver, reply_wanted, close), (a, b, c, d, r), (drain, echo, path))| Header {
             to_receiver,
             reply_wanted,
             close,
@@ -30,8 +30,8 @@ fn header() -> impl Strategy<Value = Header> {
             sent_at: Nanos(d),
             echo: echo.map(|(t, h)| (Nanos(t), Nanos(h))),
             path,
-        }
-    })
+        },
+    )
 }
 
 fn entry() -> impl Strategy<Value = CtsEntry> {
@@ -159,7 +159,7 @@ fn wrong_bytes_have_their_own_errors() {
         Datagram::decode(&v).map(|_| ()).unwrap_err()
     };
     assert_eq!(with(0, 1), DecodeError::Version { got: 1 });
-    assert_eq!(with(1, 0x20), DecodeError::Flags(0x20));
+    assert_eq!(with(1, 0x40), DecodeError::Flags(0x40));
     assert_eq!(with(COUNT_AT, 2), DecodeError::Truncated);
     assert_eq!(with(FIXED, 0xff), DecodeError::PerChunk(0x7f));
     assert_eq!(with(FIXED, 65), DecodeError::PerChunk(65));

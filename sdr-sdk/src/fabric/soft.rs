@@ -6,7 +6,8 @@
 //! | `soft/nic.rs` | connections, keys, departures |
 //! | `soft/nic/arrivals.rs` | what came in |
 //! | `soft/connect.rs` | from an address to a connected queue pair |
-//! | `soft/handshake.rs` | payload size, cookie, exchange of queue pair infos |
+//! | `soft/handshake.rs` | cookie, exchange of queue pair infos |
+//! | `soft/handshake/probing.rs` | the payload size of a path without a connection |
 //! | `soft/path.rs` | the payload size, looked for again when data stalls |
 //! | `soft/replay.rs` | control datagrams count once |
 //! | `soft/shown.rs` | channels show their address again |

@@ -243,8 +243,7 @@ fn a_device_that_refuses_what_it_took_before() {
     let (a, ea): (_, Endpoint) = SoftFabric::new(Device { link: net.end(0), mtu: mtu.clone() });
     let (b, _) = SoftFabric::new(net.end(1));
     let qp = QpConfig::default().payload(8192);
-    let (qps, halves) =
-        QpPair::over(net, [Box::new(a), Box::new(b)], ContextConfig::default(), &qp).unwrap();
+    let (qps, halves) = QpPair::over(net, [Box::new(a), Box::new(b)], ContextConfig::default(), &qp).unwrap();
     let mut bed = Bed::over(Pair::over(qps, halves, &connection()));
     bed.one_way(0, 8, LEN);
     bed.pass(MS.mul_div(200, 1));

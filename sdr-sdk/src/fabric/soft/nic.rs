@@ -355,7 +355,8 @@ impl Nic {
     /// Packets of `payload` bytes seem not to reach the peer. True when that is going to be found out from now on.
     pub(super) fn doubt(&mut self, now: Nanos, q: QueueSet, payload: u32, rtt: Nanos) -> bool {
         let id = self.draw();
-        let begins = self.get(q).is_some_and(|c| c.peer.is_some() && c.path.doubt(now, payload, Some(rtt), || id));
+        let begins =
+            self.get(q).is_some_and(|c| c.peer.is_some() && c.path.doubt(now, payload, Some(rtt), || id));
         if begins {
             self.probing.push(q);
         }

@@ -135,7 +135,13 @@ impl Path {
     }
 
     /// Packets of `payload` bytes seem to be lost. True when a series begins; its `id` is one that nobody can guess.
-    pub(super) fn doubt(&mut self, now: Nanos, payload: u32, rtt: Option<Nanos>, id: impl FnOnce() -> u64) -> bool {
+    pub(super) fn doubt(
+        &mut self,
+        now: Nanos,
+        payload: u32,
+        rtt: Option<Nanos>,
+        id: impl FnOnce() -> u64,
+    ) -> bool {
         let known = payload > self.carries || payload <= SMALLEST;
         if known || self.series.is_some() || self.started.is_some_and(|at| now < at + PAUSE) {
             return false;

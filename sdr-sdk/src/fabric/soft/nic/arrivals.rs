@@ -56,7 +56,7 @@ impl Nic {
         };
         // A report played again tells of losses that are repaired, a challenge or a probe has us answer again. A packet of a message is
         // what it was, and a response is right or wrong.
-        let counts_once = 
+        let counts_once =
             matches!(header.kind, PacketType::Control | PacketType::PathChallenge | PacketType::PathProbe);
         let first = !counts_once || seen.first(header.number);
         self.counters.duplicate += u64::from(!first);
