@@ -7,6 +7,7 @@ use sdr_sdk::connection::TransferError;
 use sdr_sdk::context::{ContextConfig, QpConfig};
 use sdr_sdk::fabric::soft::wire::{HEADER, PacketType, parse};
 use sdr_sdk::fabric::soft::{Endpoint, Link, SoftFabric};
+use sdr_sdk::reliability::{Scheme, SrNack, Striped};
 use sdr_sdk::types::{Channel, Nanos};
 use sdr_tests::bed::Bed;
 use sdr_tests::soft::{SoftBed, connection, memory};
@@ -176,6 +177,40 @@ fn losses_are_not_taken_for_a_smaller_path() {
         let probes = s.endpoints[0].counters().path_probes;
         println!("{path}: {probes} probes until {}", s.bed.now());
         assert!(probes <= most);
+    }
+}
+
+fn schemes() -> [Arc<dyn Scheme>; 5] {
+    let ec = Striped::ec(16, 4).unwrap();
+    let xor = Striped::xor(16, 4).unwrap();
+    [Arc::new(SrNack), Arc::new(Striped::hybrid()), Arc::new(Striped::auto()), Arc::new(ec), Arc::new(xor)]
+}
+
+#[test]
+fn whatever_the_scheme() {
+    for scheme in schemes() {
+        let name = scheme.name();
+        let mut c = connection();
+        c.scheme = scheme;
+        let mut s = SoftBed::new("rtt=25ms,rate=100Mbit,loss=1e-2,seed=4", 8192, &c);
+        s.bed.one_way(0, 8, LEN);
+        s.bed.pass(MS.mul_div(200, 1));
+        s.net().set_mtu(Direction::A_TO_B, Some(1500));
+        let took = s.bed.finish(Nanos::from_secs(4));
+        let failed = outcomes(&s.bed, 0, 0, 8192, 1408);
+        println!("{name}: {failed} of 8 failed after {took}");
+        assert!(failed > 4);
+        s.bed.one_way(0, 4, LEN);
+        s.bed.finish(Nanos::from_secs(4));
+        assert_eq!(outcomes(&s.bed, 0, 8, 0, 0), 0);
+
+        let mut s = SoftBed::new("rtt=25ms,rate=100Mbit,loss=0.3,seed=5", 8192, &c);
+        for _ in 0..20 {
+            s.bed.one_way(0, 10, LEN / 4);
+            s.bed.finish(Nanos::from_secs(60));
+        }
+        s.bed.verify_all();
+        println!("{name}: {} probes until {}", s.endpoints[0].counters().path_probes, s.bed.now());
     }
 }
 
