@@ -11,11 +11,13 @@ use super::link::Reply;
 use super::nic::template;
 use super::wire::{self, HEADER, Header, PacketType};
 use crate::types::{Channel, Nanos};
+use frames::{accept, hello, probe, read_hello, sent_at};
 use probing::Probing;
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, RandomState};
 use std::net::SocketAddr;
 
+mod frames;
 mod probing;
 #[cfg(test)]
 mod tests;
@@ -428,45 +430,4 @@ impl Handshake {
     fn cookie(&self, from: SocketAddr, nonce: u64, bucket: u64) -> u64 {
         self.secret.hash_one((from, nonce, bucket)) | 1
     }
-}
-
-/// Says when it leaves: the answer is the same bytes.
-fn probe(to: SocketAddr, nonce: u64, now: Nanos, size: usize) -> Reply {
-    let mut bytes = vec![0; size];
-    if let Some(at) = bytes.first_chunk_mut() {
-        *at = now.0.to_be_bytes();
-    }
-    Reply::new(Channel(0), to, &template(PacketType::Probe, 0, nonce, 0), bytes)
-}
-
-fn sent_at(bytes: &[u8; 8]) -> Nanos {
-    Nanos(u64::from_be_bytes(*bytes))
-}
-
-fn accept((to, nonce): (SocketAddr, u64), accepted: bool, payload: &[u8]) -> Reply {
-    let mut bytes = vec![u8::from(accepted)];
-    bytes.extend_from_slice(payload);
-    Reply::new(Channel(0), to, &template(PacketType::Accept, 0, nonce, 0), bytes)
-}
-
-fn hello(to: SocketAddr, nonce: u64, cookie: u64, info: &[u8]) -> Reply {
-    let mut bytes = Vec::with_capacity(HELLO - HEADER);
-    bytes.extend(nonce.to_be_bytes());
-    bytes.extend(cookie.to_be_bytes());
-    bytes.extend((info.len() as u16).to_be_bytes());
-    bytes.extend_from_slice(info);
-    bytes.resize(bytes.len().max(HELLO - HEADER), 0);
-    Reply::new(Channel(0), to, &template(PacketType::Hello, 0, nonce, 0), bytes)
-}
-
-/// Nonce, cookie and info of a HELLO that is padded as it must be.
-fn read_hello(payload: &[u8]) -> Option<(u64, u64, &[u8])> {
-    if payload.len() != HELLO - HEADER {
-        return None;
-    }
-    let (nonce, rest) = payload.split_first_chunk::<8>()?;
-    let (cookie, rest) = rest.split_first_chunk::<8>()?;
-    let (len, rest) = rest.split_first_chunk::<2>()?;
-    let info = rest.get(..usize::from(u16::from_be_bytes(*len)))?;
-    Some((u64::from_be_bytes(*nonce), u64::from_be_bytes(*cookie), info))
 }

@@ -11,8 +11,9 @@ use crate::types::Nanos;
 /// Rounds of probes after the first answer: a size counts as too long for the path when none of them comes back.
 const ROUNDS: u32 = 4;
 
-/// A round trip counts as no shorter than this.
+/// A round trip counts as no shorter and no longer than this.
 const SHORTEST: Nanos = Nanos::from_millis(5);
+const LONGEST: Nanos = Nanos::from_secs(1);
 
 /// As many more where probes of sizes that pass were lost too: at a loss of 0.3 each way half of all are, and a size
 /// that passes is missed in a few of a thousand attempts.
@@ -81,7 +82,7 @@ impl Probing {
     pub(super) fn came_back(&mut self, now: Nanos, size: u32, sent: Nanos) -> bool {
         let Some(place) = PAYLOADS.iter().position(|p| *p == size) else { return false };
         let first = self.answered.is_none();
-        let rtt = now.since(sent).max(SHORTEST);
+        let rtt = now.since(sent).clamp(SHORTEST, LONGEST);
         self.interval = if first { rtt } else { self.interval.min(rtt) };
         let known = std::mem::replace(&mut self.seen[place], true);
         let answered = *self.answered.get_or_insert(now);
