@@ -63,8 +63,12 @@ impl State {
         let Self { nic, link } = self;
         nic.handshake.drive(now, &mut nic.replies);
         nic.probe_paths(now);
+        let mut room = true;
         for reply in nic.replies.drain(..) {
-            reply.send(&mut **link, now);
+            room &= reply.send(&mut **link, now);
+        }
+        if !room {
+            nic.probes_crowded();
         }
     }
 }

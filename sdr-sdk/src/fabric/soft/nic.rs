@@ -369,6 +369,15 @@ impl Nic {
         self.probing.iter().filter_map(|q| connection(q)?.path.wake_at()).min()
     }
 
+    /// The link had no room for some of what was to be sent; perhaps for probes.
+    pub(super) fn probes_crowded(&mut self) {
+        for q in &self.probing {
+            if let Some(c) = self.connections.get_mut(q.0 as usize).and_then(Option::as_deref_mut) {
+                c.path.crowded();
+            }
+        }
+    }
+
     /// Sends the probes that are due.
     pub(super) fn probe_paths(&mut self, now: Nanos) {
         let Self { probing, connections, replies, narrowed, counters, .. } = self;

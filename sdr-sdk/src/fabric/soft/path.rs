@@ -114,6 +114,8 @@ struct Series {
     /// Rounds that were answered without a size in question.
     lost: u32,
     answered: bool,
+    /// The link had no room for some of the round.
+    crowded: bool,
     sent_at: Nanos,
     next: Nanos,
     interval: Nanos,
@@ -155,6 +157,7 @@ impl Path {
             rounds: 0,
             lost: 0,
             answered: true,
+            crowded: false,
             sent_at: now,
             next: now,
             interval,
@@ -177,7 +180,7 @@ impl Path {
                 return Turn::Waits;
             }
             if s.rounds > 0 && s.answered {
-                s.lost += 1;
+                s.lost += u32::from(!s.crowded);
             } else if s.rounds > 0 {
                 s.interval = s.interval.mul_div(2, 1).min(LONGEST);
             }
@@ -193,7 +196,8 @@ impl Path {
             self.series = None;
             return Turn::Over { narrowed };
         }
-        (s.answered, s.sent_at, s.next) = (false, now, now + s.interval);
+        (s.answered, s.crowded) = (false, false);
+        (s.sent_at, s.next) = (now, now + s.interval);
         s.rounds += 1;
         let &mut Series { id: series, rounds: round, best, lower, .. } = s;
         let carries = self.carries;
@@ -207,6 +211,13 @@ impl Path {
         // Last: an answer to them tells of all that came before. Two, for without one the round was for nothing.
         probes.extend([0, 1].map(|i| Probe { channel: channel(i), size: SMALLEST, series, round }));
         Turn::Send(probes)
+    }
+
+    /// Part of the round that was sent last found no room here: it says nothing of what was lost.
+    pub(super) fn crowded(&mut self) {
+        if let Some(s) = &mut self.series {
+            s.crowded = true;
+        }
     }
 
     /// An answer came in.

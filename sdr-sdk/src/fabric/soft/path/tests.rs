@@ -161,6 +161,22 @@ fn losses_are_told_from_sizes() {
     }
 }
 
+#[test]
+fn what_found_no_room_here_was_not_lost_on_the_path() {
+    let mut path = Path::new(8192, 4);
+    let mut now = Nanos::from_secs(1);
+    assert!(path.doubt(now, 8192, Some(MS), || 1));
+    for round in 1..=MOST_ROUNDS {
+        let Turn::Send(probes) = path.poll(now) else { panic!("round {round}") };
+        path.crowded();
+        assert_eq!((probes[0].size, probes[0].round), (8192, round));
+        let ack = [&1u64.to_be_bytes()[..], &round.to_be_bytes(), &1152u32.to_be_bytes()].concat();
+        path.answered(now + MS, &ack);
+        now = path.wake_at().unwrap();
+    }
+    assert_eq!(path.poll(now), Turn::Over { narrowed: None });
+}
+
 /// One of four channels is dark, another one late.
 #[test]
 fn channels_of_their_own_kind() {
