@@ -254,6 +254,11 @@ impl Core {
                         qp.on_control(now, bytes);
                     }
                 }
+                Event::PathPayload { q, payload } => {
+                    if let Some(qp) = qp_of(qps, q).and_then(|id| qps[id].as_mut()) {
+                        qp.on_path_payload(payload);
+                    }
+                }
                 Event::QueueError { q, code, .. } => {
                     if let Some(qp) = qp_of(qps, q).and_then(|id| qps[id].as_mut()) {
                         qp.link.close(crate::qp::Closed::Queue(code));

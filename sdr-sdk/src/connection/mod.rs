@@ -317,6 +317,11 @@ pub struct ConnectionDriver {
     finished: bool,
 }
 
+/// Bytes of the longest packet of a message's data: what the path has to carry.
+fn largest_packet(m: &MessageSpec) -> u32 {
+    m.bytes.min(m.payload.into()) as u32
+}
+
 struct Inner {
     sending: Sending,
     receiving: Receiving,

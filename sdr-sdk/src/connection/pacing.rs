@@ -36,6 +36,12 @@ impl Pacer {
         self.packet_ps
     }
 
+    /// Full packets have `to` bytes from now on, no longer `from`; the rate stays.
+    pub(super) fn resize(&mut self, from: u32, to: u32) {
+        let ps = u128::from(self.packet_ps) * u128::from(to) / u128::from(from.max(1));
+        self.packet_ps = ps.try_into().unwrap_or(u64::MAX);
+    }
+
     /// Packets that may leave at `now` in one run; zero before [`free_at`](Self::free_at).
     pub(super) fn budget(&self, now: Nanos, rtt: Nanos) -> u32 {
         if now < self.free_at {
@@ -135,6 +141,8 @@ mod tests {
         p.sent(Nanos::from_secs(1), 1);
         assert_eq!(p.budget(Nanos::from_secs(1), Nanos::from_millis(10)), 0);
         assert_eq!(p.free_at(), Nanos::from_secs(1) + Nanos(32_768));
+        p.resize(4_096, 1_152);
+        assert_eq!(p.packet_ps(), 9_216_000);
         assert_eq!(Pacer::new(None, 4_096).budget(Nanos::ZERO, Nanos::ZERO), 64);
     }
 }

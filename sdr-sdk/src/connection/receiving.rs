@@ -12,7 +12,7 @@ use crate::connection::loss_meter::{LossMeter, Seen};
 use crate::connection::pacing::Pacer;
 use crate::connection::scratch::Scratch;
 use crate::connection::transfer::{Cell, Received, RecvError, RecvResult, TransferError};
-use crate::connection::{ConnectionConfig, ConnectionStats, RecvRequest};
+use crate::connection::{ConnectionConfig, ConnectionStats, RecvRequest, largest_packet};
 use crate::control::MAX_UPPER;
 use crate::ec::Coder;
 use crate::engine::Mark;
@@ -215,11 +215,12 @@ impl Receiving {
     }
 
     fn post(&mut self, now: Nanos, stats: &mut ConnectionStats, wakers: &mut Vec<Waker>) {
+        let payload = self.qp.path_payload();
         while let Some(len) = self.waiting.front().map(|w| w.buf.len()) {
             // Foreign code: when it panics, the request still waits and is failed with the others.
-            let extra = self.extra(len);
+            let extra = self.extra(len, payload);
             let Some(RecvRequest { buf, cell }) = self.waiting.pop_front() else { return };
-            let options = RecvOptions { per_chunk: self.per_chunk, payload: None };
+            let options = RecvOptions { per_chunk: self.per_chunk, payload: Some(payload) };
             match self.qp.recv_with(buf, extra, options) {
                 Ok(handle) => {
                     if let Some(since) = self.busy_since.take() {
@@ -261,8 +262,7 @@ impl Receiving {
     }
 
     /// Memory for parity behind a receive of `bytes`: what the scheme would like, as far as all posted ones can have it.
-    fn extra(&mut self, bytes: usize) -> Option<RecvBuf> {
-        let payload = self.qp.payload();
+    fn extra(&mut self, bytes: usize, payload: u32) -> Option<RecvBuf> {
         let packets = (bytes as u64).div_ceil(payload.into()) as u32;
         let c = self.conditions(self.pace);
         let m = MessageSpec {
@@ -357,7 +357,7 @@ impl Receiving {
 
     /// Looks at the bitmaps of messages that may have moved, and ends those that are whole or given up.
     fn follow(&mut self, now: Nanos, closed: Seq) {
-        let patience = self.patience();
+        let (patience, carried) = (self.patience(), self.qp.path_payload());
         self.marks.clear();
         self.marks.extend((0..self.channels).filter_map(|ch| self.qp.progress(Channel(ch)).map(|p| p.any)));
         // Messages are injected oldest first: what an older one does is progress of all behind it.
@@ -383,7 +383,8 @@ impl Receiving {
                 self.end(now, i, Some(DoneStatus::Whole), Ok(whole));
             } else if seq.before(closed) {
                 // An honest sender closes only after our DONE, unless it gives up.
-                self.end(now, i, None, Err(TransferError::CancelledBySender { seq }));
+                let e = m.given_up(carried);
+                self.end(now, i, None, Err(e));
             } else if let Some(a) = &m.message
                 && now.since(progress_at) >= patience
             {
@@ -546,6 +547,20 @@ impl Receiving {
         let stalled = oldest.map(|a| a.progress_at + self.patience());
         let done = self.done.iter().filter_map(|(.., r)| r.wake_at());
         posted.flatten().chain(stalled).chain(done).min()
+    }
+}
+
+impl Incoming {
+    /// Why its sender closed it before it was whole, where the path carries packets of `carried` bytes: what does not fit it the
+    /// sender does not begin.
+    fn given_up(&self, carried: u32) -> TransferError {
+        let (seq, was) = (self.seq, self.handle.payload());
+        let packet = self.message.as_ref().map_or(was, |a| largest_packet(&a.spec));
+        if packet > carried {
+            TransferError::PathMtu { seq, was, now: carried }
+        } else {
+            TransferError::CancelledBySender { seq }
+        }
     }
 }
 

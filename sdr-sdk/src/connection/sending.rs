@@ -9,7 +9,7 @@ use crate::connection::loss_meter::LossMeter;
 use crate::connection::pacing::Pacer;
 use crate::connection::scratch::Scratch;
 use crate::connection::transfer::{Cell, Delivered, SendResult, TransferError};
-use crate::connection::{ConnectionConfig, ConnectionStats, SendRequest};
+use crate::connection::{ConnectionConfig, ConnectionStats, SendRequest, largest_packet};
 use crate::control::MAX_UPPER;
 use crate::ec::Coder;
 use crate::memory::SendBuf;
@@ -29,6 +29,9 @@ const QUEUED_RUNS: usize = 32;
 /// Without a pace, bytes sent for the first time that no report has covered yet: half of what a socket buffer holds by
 /// default. A long path needs a rate to be filled.
 const UNSEEN: u64 = 4 << 20;
+
+/// A message whose peer says nothing new for so long, and for four round trips, has its packets' size doubted.
+const DOUBT: Nanos = Nanos::from_millis(200);
 
 /// Waiting messages that count as part of a stream.
 const MOST_BEHIND: usize = 256;
@@ -63,6 +66,7 @@ struct Waiting {
 pub(super) struct Sending {
     qp: SendQp,
     scheme: Arc<dyn Scheme>,
+    /// What the path carries, see [`Path`](crate::qp::Path).
     payload: u32,
     pacer: Pacer,
     channels: Channels,
@@ -180,6 +184,8 @@ impl Sending {
         };
         self.conditions = Some(c);
         self.take_frames(now, &c, stats, wakers);
+        self.fit_path(now, &c, path.payload, wakers);
+        c.packet_time_ps = self.pacer.packet_ps();
         c.room = self.room();
         self.start(now, &c, wakers);
         self.expire(now, &c, wakers);
@@ -344,6 +350,11 @@ impl Sending {
             request.cell.finish(Err(e), wakers);
         }
         let spec = self.spec(&grant, bytes);
+        if largest_packet(&spec) > self.payload && !too_long {
+            let e = TransferError::PathMtu { seq, was: grant.payload, now: self.payload };
+            request.cell.finish(Err(e), wakers);
+            return None;
+        }
         let spec = MessageSpec { packets: if too_long { 0 } else { spec.packets }, ..spec };
         let announce = Announce {
             seq,
@@ -428,6 +439,27 @@ impl Sending {
             };
             m.cell.finish(Err(e), wakers);
             m.stream.abort();
+        }
+    }
+
+    /// Doubts the packets' size where nothing new arrives, and ends what is cut too large for the path.
+    fn fit_path(&mut self, now: Nanos, c: &Conditions, carried: u32, wakers: &mut Vec<Waker>) {
+        if self.payload != carried {
+            self.pacer.resize(self.payload, carried);
+            self.payload = carried;
+            let (gone, kept): (VecDeque<_>, _) =
+                std::mem::take(&mut self.active).into_iter().partition(|m| largest_packet(&m.spec) > carried);
+            self.active = kept;
+            for m in gone {
+                let e = TransferError::PathMtu { seq: m.seq, was: m.spec.payload, now: carried };
+                m.cell.finish(Err(e), wakers);
+                m.stream.abort();
+            }
+            // What the others did was wait.
+            self.active.iter_mut().for_each(|m| m.progress_at = now);
+        }
+        if let Some(m) = self.active.front().filter(|m| m.doubt_at(c) <= now) {
+            self.qp.doubt_payload(now, largest_packet(&m.spec));
         }
     }
 
@@ -527,11 +559,19 @@ impl Sending {
             [inject, m.repeat.wake_at()]
         });
         let stalled = self.active.front().map(|m| m.progress_at + self.progress_deadline);
-        active.flatten().chain(grant).chain(stalled).min()
+        let doubt = self.active.front().filter(|m| m.packets > 0);
+        let doubt = doubt.map(|m| m.doubt_at(c).max(self.now + DOUBT));
+        active.flatten().chain(grant).chain(stalled).chain(doubt).min()
     }
 }
 
 impl Outgoing {
+    /// When the size of its packets is doubted; never of those that left none.
+    fn doubt_at(&self, c: &Conditions) -> Nanos {
+        let patience = c.rtt.mul_div(4, 1).max(DOUBT);
+        if self.packets == 0 { Nanos::MAX } else { self.progress_at + patience }
+    }
+
     /// Number of a run's first packet in the receive, and the run's bytes. None when there is nothing to send.
     fn bytes_of(&mut self, run: &SendRun, coder: &dyn Coder) -> Option<(u32, SendBuf)> {
         if run.parity {

@@ -86,6 +86,17 @@ pub enum TransferError {
         /// The scheme it was announced with.
         scheme: Cow<'static, str>,
     },
+    /// The path carries no packets of the size any more that the receive was granted with; the connection lives, and receives
+    /// posted from now on have the new size.
+    #[error("message {seq}: packets of {was} bytes no longer pass, the path carries {now}; send it again")]
+    PathMtu {
+        /// The message.
+        seq: Seq,
+        /// Payload bytes of its packets.
+        was: u32,
+        /// Payload bytes that pass.
+        now: u32,
+    },
     /// The peer lives, but the message makes no progress.
     #[error(
         "{operation} of message {seq}: no progress for {idle}: {arrived} of {packets} packets arrived, \
@@ -147,6 +158,7 @@ impl TransferError {
             | Self::CancelledByReceiver { seq }
             | Self::CancelledBySender { seq }
             | Self::Refused { seq, .. }
+            | Self::PathMtu { seq, .. }
             | Self::Stalled { seq, .. }
             | Self::Lost { from: seq, .. }
             | Self::Retire(RetireError::EngineStalled { seq, .. }) => *seq = Seq(seq.0.wrapping_sub(first.0)),

@@ -19,6 +19,8 @@ pub struct Path {
     pub min_rtt: Nanos,
     /// Runs that wait for the fabric.
     pub queued_runs: usize,
+    /// Payload bytes of a packet that it carries: those of the queue pair until it was found to carry less.
+    pub payload: u32,
 }
 
 /// Where a send stands. None of these means delivered.
@@ -138,7 +140,18 @@ impl SendQp {
             rtt: qp.link.rtt.srtt(),
             min_rtt: qp.link.rtt.min_rtt(),
             queued_runs: qp.send.queued_runs(),
+            payload: qp.path_out,
         })
+    }
+
+    /// Says that packets of `payload` bytes seem not to reach the peer. Where the fabric can, it finds out what the path
+    /// carries: [`Path::payload`] then says so, here, and receives that the peer posts from then on are cut accordingly. A
+    /// message on a receive with more, see [`NextGrant::payload`], does not arrive. May be said at each poll.
+    pub fn doubt_payload(&self, now: Nanos, payload: u32) {
+        let mut core = self.shared.context().lock();
+        if let Some((qp, fabric, _)) = core.parts(self.shared.id()) {
+            fabric.doubt_payload(now, qp.q, payload, qp.link.rtt.srtt());
+        }
     }
 
     /// Runs that wait for the fabric; a sender that paces itself keeps this small.

@@ -64,7 +64,7 @@ fn replayed(rng: &mut Random, seen: &[Seen]) -> Vec<u8> {
 fn wrong_token(rng: &mut Random, seen: &[Seen]) -> Vec<u8> {
     let mut header = pick(rng, seen).header();
     header.token ^= 1 << rng.below(64);
-    header.kind = PacketType::ALL[rng.below(10) as usize];
+    header.kind = PacketType::ALL[rng.below(PacketType::ALL.len() as u64) as usize];
     frame(&header, &vec![0xee; rng.below(600) as usize])
 }
 

@@ -1,8 +1,7 @@
-//! Sizes that stop passing, channels that are late or dead, damage.
+//! Channels that are late or dead, damage.
 
 use netem::sim::{Direction, Verdict};
 use netem::{MemoryConfig, Pair, QpPair};
-use sdr_sdk::connection::TransferError;
 use sdr_sdk::context::{ContextConfig, QpConfig};
 use sdr_sdk::fabric::soft::wire::{PacketType, parse};
 use sdr_sdk::types::{Channel, Nanos};
@@ -31,29 +30,6 @@ fn all_that_a_path_does() {
         let took = s.bed.complete(RTT.mul_div(200, 1));
         println!("{path}: {:.1} RTT, {:?}", took.0 as f64 / RTT.0 as f64, s.endpoints[1].counters());
     }
-}
-
-/// Full packets no longer pass, control does: the message ends with a reason, and the connection lives.
-#[test]
-fn a_path_that_narrows_ends_messages_typed() {
-    let deadline = Nanos::from_secs(2);
-    let mut c = connection().progress_deadline(deadline);
-    c.rate = Some(80_000_000);
-    let mut s = SoftBed::new("rtt=25ms,rate=100Mbit,seed=1", 4096, &c);
-    s.bed.one_way(0, 1, 1 << 20);
-    s.bed.pass(MS.mul_div(60, 1));
-    s.net().set_mtu(Direction::A_TO_B, Some(1280));
-    let took = s.bed.finish(deadline + Nanos::from_secs(2));
-    println!("{took}: {}", s.bed.send_error(0, 0));
-    println!("{}", s.bed.recv_error(1, 0));
-    assert!(matches!(s.bed.send_error(0, 0), TransferError::Stalled { .. }), "{}", s.bed.send_error(0, 0));
-    assert!(s.net().counters(Direction::A_TO_B).too_long > 0);
-    // Where the path is as it was, so is the connection.
-    s.net().set_mtu(Direction::A_TO_B, None);
-    s.bed.recv(1, 1 << 20);
-    let n = s.bed.send(0, 1 << 20);
-    s.bed.finish(Nanos::from_secs(2));
-    assert!(matches!(&s.bed.sends[0][n].result, Some(Ok(_))), "{:?}", s.bed.sends[0][n].result);
 }
 
 fn channel_of(bytes: &[u8], kind: PacketType) -> Option<Channel> {

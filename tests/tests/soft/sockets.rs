@@ -10,7 +10,7 @@ use sdr_sdk::fabric::soft::{Endpoint, Link, SoftFabric, UdpLink};
 use sdr_sdk::qp::Closed;
 use sdr_sdk::types::{Channel, Nanos};
 use std::net::{SocketAddr, UdpSocket};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 struct End {
@@ -19,13 +19,18 @@ struct End {
     driver: Driver,
 }
 
-/// Sockets that can be exchanged for others, or lose all that is sent.
+/// Sockets that can be exchanged for others, or lose all that is sent, or what is longer than so many bytes.
 struct Fragile {
     udp: Arc<Mutex<UdpLink>>,
     mute: Arc<AtomicBool>,
+    most: Arc<AtomicUsize>,
 }
 
 impl Fragile {
+    fn new(udp: Arc<Mutex<UdpLink>>, mute: Arc<AtomicBool>) -> Self {
+        Self { udp, mute, most: Arc::new(usize::MAX.into()) }
+    }
+
     fn udp(&self) -> MutexGuard<'_, UdpLink> {
         self.udp.lock().unwrap()
     }
@@ -53,7 +58,8 @@ impl Link for Fragile {
         payload: &[u8],
         size: usize,
     ) -> Option<usize> {
-        if self.mute.load(Ordering::Relaxed) {
+        let long = HEADER + size.min(payload.len()) > self.most.load(Ordering::Relaxed);
+        if long || self.mute.load(Ordering::Relaxed) {
             return Some(headers.len());
         }
         self.udp().send(now, ch, to, headers, payload, size)
@@ -203,7 +209,7 @@ fn a_killed_peer_is_a_typed_error_in_time() {
     let clock = Clock::start();
     let (udp, mute) = (UdpLink::listen(([127, 0, 0, 1], 0).into(), 4).unwrap(), Arc::<AtomicBool>::default());
     let at = udp.local_addr();
-    let mut server = End::new(Fragile { udp: Arc::new(Mutex::new(udp)), mute: mute.clone() }, clock);
+    let mut server = End::new(Fragile::new(Arc::new(Mutex::new(udp)), mute.clone()), clock);
     let mut client = End::new(UdpLink::dial(at, 4).unwrap(), clock);
     let (a, b) = connect(&mut client, &mut server);
     let register = |end: &End| end.context.register(1 << 20).unwrap();
@@ -257,7 +263,7 @@ fn a_client_whose_ports_change_is_followed() {
     let mut server = End::server(([127, 0, 0, 1], 0).into(), clock);
     let at = server.endpoint.local_addr();
     let udp = Arc::new(Mutex::new(UdpLink::dial(at, 4).unwrap()));
-    let mut client = End::new(Fragile { udp: udp.clone(), mute: Arc::default() }, clock);
+    let mut client = End::new(Fragile::new(udp.clone(), Arc::default()), clock);
     let pair = connect(&mut client, &mut server);
     let mut turns = 0;
     for _ in 0..3 {
@@ -272,4 +278,42 @@ fn a_client_whose_ports_change_is_followed() {
     let (a, b) = pair;
     *udp.lock().unwrap() = UdpLink::dial(at, 4).unwrap();
     message(&mut server, &mut client, &(b, a), 4 << 20, || {});
+}
+
+/// What the path carries becomes less amid a message: that one ends typed at both ends, the next ones pass.
+#[test]
+fn a_path_over_sockets_that_narrows() {
+    let clock = Clock::start();
+    let mut server = End::server(([127, 0, 0, 1], 0).into(), clock);
+    let udp = UdpLink::dial(server.endpoint.local_addr(), 4).unwrap();
+    let fragile = Fragile::new(Arc::new(Mutex::new(udp)), Arc::default());
+    let most = fragile.most.clone();
+    let mut client = End::new(fragile, clock);
+    let pair = connect(&mut client, &mut server);
+    message(&mut client, &mut server, &pair, 1 << 20, || {});
+    most.store(1_280 - 28, Ordering::Relaxed);
+    let (a, b) = &pair;
+    let start = clock.now();
+    let mut got: Vec<_> = (0..4).map(|_| b.recv(server.context.register(1 << 20).unwrap())).collect();
+    let src = client.context.register(1 << 20).unwrap().freeze();
+    let mut sent: Vec<_> = (0..4).map(|_| a.send(src.clone(), None)).collect();
+    let narrowed = |e: &TransferError| matches!(e, TransferError::PathMtu { was: 8192, now: 1152, .. });
+    let mut left = (4, 4);
+    within(&mut client, &mut server, Nanos::from_secs(5), |_| {
+        for e in sent.iter_mut().filter_map(|s| s.try_take()) {
+            assert!(e.as_ref().is_err_and(narrowed), "{e:?}");
+            left.0 -= 1;
+        }
+        for e in got.iter_mut().filter_map(|g| g.try_take()) {
+            assert!(e.as_ref().is_err_and(|e| narrowed(&e.why)), "{e:?}");
+            left.1 -= 1;
+        }
+        (left == (0, 0)).then_some(())
+    });
+    println!("{}, {:?}", clock.now().since(start), client.endpoint.counters());
+    for _ in 0..3 {
+        message(&mut client, &mut server, &pair, 4 << 20, || {});
+    }
+    // The way back is as it was.
+    message(&mut server, &mut client, &(pair.1, pair.0), 4 << 20, || {});
 }
