@@ -189,7 +189,7 @@ impl Trial {
             .rate(rate)
             .per_chunk(self.per_chunk)
             .coder(Arc::new(PayloadFree))
-            .parity_pool(self.parity_pool(rate))
+            .parity_pool(self.parity_pool()?)
             // What a long link with heavy loss needs.
             .progress_deadline(self.path.rtt().mul_div(200, 1).max(Nanos::from_secs(60)));
         let connection = match self.known_loss {
@@ -249,10 +249,14 @@ impl Trial {
         Ok(Some(Sample { completion: delivered.at.since(start), packets, events: steps }))
     }
 
-    /// A quarter of what is on its way.
-    fn parity_pool(&self, rate: u64) -> usize {
+    /// Memory that each end has for parity: a quarter of what is on its way, at least 64 MiB.
+    ///
+    /// # Errors
+    /// [`TrialError::NoRate`].
+    pub fn parity_pool(&self) -> Result<usize, TrialError> {
+        let rate = self.path.rate.ok_or(TrialError::NoRate)?.bits_per_second();
         let bits = u128::from(rate) * u128::from(self.path.rtt().0) / 1_000_000_000;
-        (bits / 8 / 4).max(64 << 20) as usize
+        Ok((bits / 8 / 4).max(64 << 20) as usize)
     }
 
     fn counts(&self, pair: &Pair) -> PacketCounts {

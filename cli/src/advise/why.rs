@@ -52,7 +52,7 @@ fn code(prediction: &Prediction, setting: &Setting, k: u32, m: u32, what: &str) 
             round_trips(trips)
         );
     }
-    let time = f.mean / setting.lower_bound() - 1.0;
+    let time = (f.mean / setting.lower_bound() - 1.0).max(0.0);
     let spread =
         if spread { format!(" of a stripe spread over bursts of {}", setting.burst) } else { String::new() };
     format!("{more} takes {:.1} % longer, and {what}{spread} are hardly ever lost", 100.0 * time)
