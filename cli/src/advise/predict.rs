@@ -32,6 +32,12 @@ const HYBRID_KNOWN: f64 = 1e-2;
 /// Up to so many losses of a message a receiver sees all of them in time.
 const FEW_LOSSES: f64 = 400.0;
 
+/// What the formula leaves out of a code whose parity would do.
+pub const SEEN_LATE: &str = "the formula leaves out how late many losses are seen";
+
+/// The same of a code whose parity does not fit.
+pub const NO_ROOM: &str = "the parity is more than there is memory for";
+
 /// Packets of a short simulation: a second or two a scheme.
 const PACKETS: u64 = 2_000_000;
 
@@ -89,10 +95,10 @@ fn unfit(scheme: SchemeModel, setting: &Setting, fallback: Option<f64>, pool: us
             if fallback.is_none_or(|f| f > RARE_FALLBACK) {
                 Some("the code falls back often, which the formula takes as slower than it is")
             } else if parity > pool as f64 {
-                Some("the parity is more than there is memory for")
+                Some(NO_ROOM)
             } else {
                 let many = setting.packets() as f64 * setting.loss > FEW_LOSSES;
-                many.then_some("the formula leaves out how late many losses are seen")
+                many.then_some(SEEN_LATE)
             }
         }
     }
