@@ -69,9 +69,9 @@ enum Command {
     /// Which scheme is best for a message on a path, and why
     ///
     /// Schemes are ranked by their mean completion time; those within 2 % of the best of them share a rank, where the shorter
-    /// p99.9 and then fewer bytes come first. Times are from the formulas of `sdr model`. Where those do not hold to 2 % (a
-    /// code in bursts, which the transport spreads over its stripes, or a code that often falls back) a short simulation
-    /// takes their place, and the table says so.
+    /// p99.9 and then fewer bytes come first. Times are from the formulas of `sdr model`. Where those do not hold to 2 % (bursts,
+    /// codes that often fall back, codes of messages with hundreds of losses) a short simulation takes their place, and the
+    /// table says so; of messages of gigabytes it takes a minute.
     #[command(allow_negative_numbers = true, after_help = advise::EXAMPLES)]
     Advise(AdviseArgs),
     /// Messages over emulated, lossy links against the ideal, in under a minute

@@ -1,7 +1,7 @@
 //! Why a scheme has the rank that it has, in a sentence.
 
 use super::candidates::depth;
-use super::predict::Prediction;
+use super::predict::{Basis, NO_ROOM, Prediction, SEEN_LATE};
 use sdr_sdk::model::{SchemeModel, Setting};
 
 /// Below it a share of messages is not worth a clause.
@@ -46,13 +46,22 @@ fn code(prediction: &Prediction, setting: &Setting, k: u32, m: u32, what: &str) 
     };
     if fails >= RARE {
         let trips = (f.mean - setting.lower_bound()) / setting.rtt_ns();
+        let cause = match prediction.basis {
+            Basis::Simulation(_, SEEN_LATE) => {
+                "packets are asked for whose parity is not seen in time".to_owned()
+            }
+            Basis::Simulation(_, NO_ROOM) => {
+                "packets have to be asked for, as there is no memory for all parity".to_owned()
+            }
+            _ => format!("{what} are lost{who}, and have to be asked for"),
+        };
         return format!(
-            "{more}, and in {:.1} % of messages {what} are lost{who}, and have to be asked for: it costs {} in the mean",
+            "{more}, and in {:.1} % of messages {cause}: it costs {} in the mean",
             100.0 * fails,
             round_trips(trips)
         );
     }
-    let time = f.mean / setting.lower_bound() - 1.0;
+    let time = (f.mean / setting.lower_bound() - 1.0).max(0.0);
     let spread =
         if spread { format!(" of a stripe spread over bursts of {}", setting.burst) } else { String::new() };
     format!("{more} takes {:.1} % longer, and {what}{spread} are hardly ever lost", 100.0 * time)
@@ -68,5 +77,55 @@ fn round_trips(n: f64) -> String {
         n if n < 0.01 => "less than 0.01 round trips".to_owned(),
         n if (0.995..1.005).contains(&n) => "1 round trip".to_owned(),
         n => format!("{n:.2} round trips"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::predict::Figures;
+    use super::*;
+    use sdr_sdk::types::Nanos;
+
+    #[test]
+    fn a_code_says_what_it_is_short_of() {
+        let setting = |bytes, burst| Setting {
+            bytes,
+            packet_bytes: 4096,
+            rate_bps: 400_000_000_000,
+            rtt: Nanos::from_millis(25),
+            loss: 1e-2,
+            burst,
+        };
+        let said = |setting: &Setting, fallback, basis| {
+            let bound = setting.lower_bound();
+            let mean = bound + setting.rtt_ns() * fallback;
+            let figures =
+                Figures { mean, error: 0.0, p999: mean, wire_extra: 0.25, fallback: Some(fallback) };
+            why(&Prediction { scheme: SchemeModel::Mds { k: 32, m: 8 }, figures, basis }, setting)
+        };
+        let simulated = Basis::Simulation(100, "a reason");
+        for (bytes, burst, fallback, basis, part) in [
+            (8 << 20, 1.0, 0.0, Basis::Model, "more than 8 of 40 are hardly ever lost"),
+            (8 << 20, 16.0, 0.0, simulated, "of a stripe spread over bursts of 16 are hardly ever lost"),
+            (
+                128 << 10,
+                16.0,
+                0.02,
+                simulated,
+                "in 2.0 % of messages more than 8 of 40 are lost in bursts of 16, and",
+            ),
+            (
+                8 << 20,
+                16.0,
+                0.5,
+                simulated,
+                "although stripes are spread over bursts of 16, and have to be asked for: it costs 0.50",
+            ),
+            (1 << 30, 1.0, 0.5, Basis::Simulation(4, SEEN_LATE), "whose parity is not seen in time"),
+            (8 << 30, 1.0, 0.5, Basis::Simulation(4, NO_ROOM), "no memory for all parity"),
+        ] {
+            let said = said(&setting(bytes, burst), fallback, basis);
+            assert!(said.starts_with("25.0 % more to send") && said.contains(part), "{said}");
+        }
     }
 }

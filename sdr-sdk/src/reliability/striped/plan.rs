@@ -17,6 +17,9 @@ const STREAM_FAILURE: f64 = 1e-2;
 /// Least parity rows of a wide stripe: with them an estimate of the loss may be ten times too low, up to a loss of 1e-2.
 const FLOOR: u32 = 15;
 
+/// Least loss that is assumed where something is said or sent several times.
+const LOSS_OF_REPETITIONS: f64 = 1e-2;
+
 /// Columns of the code that a plan leaves free.
 const RESERVE: u32 = 16;
 
@@ -63,7 +66,8 @@ pub fn report_copies(c: &Conditions) -> u32 {
 
 /// Transmissions of each of `of` packets until all arrived but for [`FAILURE`].
 fn repetitions(c: &Conditions, of: f64) -> u32 {
-    let p = c.loss.probability.clamp(1e-9, 0.9);
+    // Repeating costs little, and the estimate may be ten times too low.
+    let p = c.loss.probability.clamp(LOSS_OF_REPETITIONS, 0.9);
     let losses = (of * p).max(1.0);
     ((FAILURE / losses).ln() / p.ln()).ceil().max(1.0) as u32
 }
