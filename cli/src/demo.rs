@@ -20,7 +20,7 @@ const SIZES: [u64; 3] = [64 << 10, 1 << 20, 8 << 20];
 
 /// Messages of each size, one at a time, and the time that all of the demo may send.
 const MESSAGES: u64 = 60;
-const BUDGET: Nanos = Nanos::from_secs(40);
+const BUDGET: Nanos = Nanos::from_secs(32);
 
 /// Runs it.
 pub fn run() -> Result<Answer, CommandError> {

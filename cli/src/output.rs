@@ -11,6 +11,8 @@ use std::fmt::Write;
 #[derive(Serialize)]
 struct Document {
     scheme: std::borrow::Cow<'static, str>,
+    /// What a scheme that chooses chose, and why.
+    explanation: Option<String>,
     link: String,
     message_bytes: u64,
     packet_bytes: u64,
@@ -91,6 +93,7 @@ pub fn json(r: &Report) -> String {
     let rate = packets_per_second(r);
     let document = Document {
         scheme: r.scheme.clone(),
+        explanation: r.explanation.clone(),
         link: r.link.to_string(),
         message_bytes: r.message.0,
         packet_bytes: r.packet.0,
@@ -138,6 +141,9 @@ pub fn table(r: &Report) -> String {
     let mut line = |name: &str, value: String| _ = writeln!(text, " {name:<15}: {value}");
     let timeout = if r.scheme == "sr" { format!(", timeout RTT + {} RTT", r.alpha) } else { String::new() };
     line("Scheme", format!("{}{timeout}", r.scheme));
+    if let Some(text) = &r.explanation {
+        line("Choice", text.clone());
+    }
     line("Link", r.link.to_string());
     let count = r.message.0.div_ceil(r.packet.0);
     line("Message", format!("{} in {count} packets of {} payload", r.message, r.packet));

@@ -26,6 +26,8 @@ pub struct Report {
     /// Scheme's name.
     pub scheme: Cow<'static, str>,
     pub alpha: f64,
+    /// What the scheme chose, and why.
+    pub explanation: Option<String>,
     /// The path, without its seed.
     pub link: PathSpec,
     pub message: ByteSize,
@@ -86,6 +88,7 @@ fn report(args: &SimArgs, trial: &Trial, done: &[Sample], threads: u64, elapsed:
     Report {
         scheme: trial.scheme.name(),
         alpha: args.alpha,
+        explanation: trial.explain(),
         link: PathSpec { seed: 0, ..trial.path.clone() },
         message: ByteSize(trial.bytes),
         packet: ByteSize(trial.payload.into()),

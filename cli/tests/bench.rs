@@ -323,7 +323,7 @@ fn ctrl_c_ends_with_what_was_measured() {
 #[test]
 fn bad_input_is_one_line_that_names_it() {
     let bench: &[(&[&str], &[&str])] = &[
-        (&["--scheme", "magic"], &["\"magic\"", "choose sr"]),
+        (&["--scheme", "magic"], &["\"magic\"", "choose auto"]),
         (&["--size", "0"], &["--size 0B", "1B to 32GiB"]),
         (&["--size", "33GiB"], &["--size 33GiB", "1B to 32GiB", "4194304 packets"]),
         (&["--size", "32GiB", "--inflight", "256"], &["GiB of memory"]),

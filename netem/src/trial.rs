@@ -11,8 +11,8 @@ use sdr_sdk::connection::ConnectionConfig;
 use sdr_sdk::context::{ContextConfig, QpConfig};
 use sdr_sdk::ec::{Coder, DecodeJob, EcError, EncodeJob};
 use sdr_sdk::imm::ImmLayout;
-use sdr_sdk::reliability::{Loss, Scheme};
-use sdr_sdk::types::Nanos;
+use sdr_sdk::reliability::{Conditions, Loss, MessageSpec, Scheme};
+use sdr_sdk::types::{Nanos, Seq};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -150,6 +150,28 @@ impl Trial {
         let rate = self.path.rate.ok_or(TrialError::NoRate)?;
         let wire = self.bytes as u128 * 8 * 1_000_000_000 / rate.bits_per_second() as u128;
         Ok(self.path.rtt() + Nanos(wire as u64))
+    }
+
+    /// What the scheme does with the message, and why; None where it has no choice.
+    pub fn explain(&self) -> Option<String> {
+        let rate = self.path.rate?.bits_per_second();
+        let packets = u32::try_from(self.bytes.div_ceil(self.payload.into())).ok()?;
+        let m = MessageSpec {
+            seq: Seq(0),
+            bytes: self.bytes,
+            packets,
+            payload: self.payload,
+            channels: 1,
+            per_chunk: self.per_chunk as u8,
+            extra: u32::MAX,
+            first_extra: packets,
+        };
+        let c = Conditions {
+            packet_time_ps: (u128::from(self.payload) * 8 * 1_000_000_000_000 / u128::from(rate)) as u64,
+            loss: self.known_loss.unwrap_or_default(),
+            ..Conditions::clean(self.path.rtt(), 1)
+        };
+        self.scheme.explain(&m, &c)
     }
 
     /// The seed of sample `i`.

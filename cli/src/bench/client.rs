@@ -51,6 +51,8 @@ pub struct Measured {
     /// Counters of the link since the warm-up.
     pub link: Option<(RelayStats, RelayStats)>,
     pub min_rtt: Option<Nanos>,
+    /// What the scheme would do with the next message, and why.
+    pub explanation: Option<String>,
     pub cpu_s: f64,
     pub interrupted: bool,
     /// Why it ended early.
@@ -70,6 +72,7 @@ impl Measured {
             server_received: Some(Incoming::default()),
             link: None,
             min_rtt: None,
+            explanation: None,
             cpu_s: 0.0,
             interrupted: true,
             lost: None,
@@ -141,6 +144,7 @@ pub fn run(
         server_received,
         link: relay.and_then(|before| Some((before, link?.stats()))),
         min_rtt: side.min_rtt(),
+        explanation: side.explain(plan.run.size),
         cpu_s: usage::cpu_seconds() - cpu,
         interrupted: interrupted.is_some(),
         lost,

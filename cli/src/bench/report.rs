@@ -15,6 +15,8 @@ use serde::Serialize;
 #[derive(Serialize)]
 pub struct Document {
     pub scheme: String,
+    /// What a scheme that chooses would do with the next message, and why.
+    pub explanation: Option<String>,
     pub fabric: &'static str,
     pub link: Option<String>,
     pub direction: &'static str,
@@ -163,6 +165,7 @@ impl Report {
         let ms = |ns: f64| ns / 1e6;
         let document = Document {
             scheme: run.scheme.clone(),
+            explanation: m.explanation.clone(),
             fabric: setting.fabric,
             link: setting.link.map(ToString::to_string),
             direction: match (run.forward, run.reverse) {
@@ -238,6 +241,9 @@ impl Report {
         );
         table.fact("Link", d.link.as_deref().unwrap_or("as it is"));
         table.fact("Scheme", &d.scheme);
+        if let Some(text) = &d.explanation {
+            table.fact("Choice", text);
+        }
         let packets = d.packet_bytes;
         let chunk = ByteSize(d.chunk_bytes);
         let note = self.chunk_note.as_ref().map(|n| format!(" ({n})")).unwrap_or_default();

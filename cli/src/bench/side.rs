@@ -151,6 +151,11 @@ impl Side {
         sum[0].max(sum[1])
     }
 
+    /// What the first connection's scheme would do with a message of `bytes`, and why.
+    pub fn explain(&self, bytes: u64) -> Option<String> {
+        self.flows.first()?.connection.explain(bytes)
+    }
+
     /// Smallest round-trip time that was measured on a connection.
     pub fn min_rtt(&self) -> Option<Nanos> {
         self.flows.iter().map(|f| f.connection.stats().min_rtt).filter(|rtt| *rtt > Nanos::ZERO).min()

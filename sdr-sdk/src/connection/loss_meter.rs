@@ -4,6 +4,8 @@
 
 use super::frames::LossCount;
 use crate::reliability::{Arrived, Loss};
+use crate::types::Nanos;
+use std::collections::VecDeque;
 
 /// Packets over which losses are remembered: older ones count for half each time.
 const MEMORY: u64 = 1 << 20;
@@ -12,19 +14,38 @@ const MEMORY: u64 = 1 << 20;
 const FLOOR: f64 = 1e-4;
 
 /// Counts what a receiver sees of one message; the sums are kept by its connection.
-#[derive(Clone, Copy, Debug, Default)]
+///
+/// A packet that is missing at first sight may only be late, on another channel or by jitter; later on it may have been
+/// repaired. Between the two, a quarter of a round trip after the first look, what is missing is lost.
+#[derive(Clone, Debug, Default)]
 pub(super) struct Seen {
-    covered: u32,
+    counted: u32,
+    /// When it was looked how far, oldest first.
+    looks: VecDeque<(Nanos, u32)>,
 }
 
 impl Seen {
-    /// Counts what was looked at since the last call.
-    pub(super) fn count(&mut self, arrived: &Arrived, sum: &mut LossCount) {
-        let fresh = self.covered..arrived.covered();
-        if fresh.is_empty() {
-            return;
+    /// How far can be counted now; all of a message that has `ended`. Nothing new when that is not beyond what was counted.
+    pub(super) fn ripe(&mut self, now: Nanos, covered: u32, rtt: Nanos, ended: bool) -> Option<u32> {
+        let settles = Nanos(rtt.0 / 4);
+        let last = self.looks.back().copied().unwrap_or_default();
+        if covered > last.1 && now.since(last.0) >= Nanos(settles.0 / 16) {
+            self.looks.push_back((now, covered));
         }
-        self.covered = fresh.end;
+        let mut ripe = if ended { covered } else { self.counted };
+        while let Some(&(at, to)) = self.looks.front()
+            && at + settles <= now
+        {
+            ripe = ripe.max(to);
+            self.looks.pop_front();
+        }
+        (ripe > self.counted).then_some(ripe)
+    }
+
+    /// Counts up to `to`, which is [`ripe`](Self::ripe).
+    pub(super) fn count(&mut self, arrived: &Arrived, to: u32, sum: &mut LossCount) {
+        let fresh = self.counted..to;
+        self.counted = to;
         sum.packets += u64::from(fresh.end - fresh.start);
         for r in arrived.missing().within(fresh.clone()) {
             sum.missing += u64::from(r.end - r.start);

@@ -370,7 +370,12 @@ impl Receiving {
             let outcome = m.message.as_mut().and_then(|a| {
                 c.packet_time_ps = a.pace;
                 let outcome = a.follow(now, seq, &m.handle, &self.marks, &c, first);
-                a.seen.count(&a.arrived, &mut self.seen);
+                let ended = matches!(outcome, Some(Outcome::Whole | Outcome::Solvable));
+                if let Some(to) = a.seen.ripe(now, a.arrived.covered(), c.rtt, ended) {
+                    // What came late, on another channel, is not lost.
+                    a.arrived.recheck_below(&m.handle, to, 16 * RECHECK);
+                    a.seen.count(&a.arrived, to, &mut self.seen);
+                }
                 let solved = outcome == Some(Outcome::Solvable)
                     && a.solve(now, &m.handle, &*self.scheme, &*self.coder);
                 if solved { Some(Outcome::Whole) } else { outcome }

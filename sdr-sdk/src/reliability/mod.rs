@@ -78,6 +78,21 @@ pub struct Conditions {
     pub unfinished: Unfinished,
 }
 
+impl Conditions {
+    /// A path of this round trip and so many channels of which nothing else is known, one message at a time, no pace.
+    pub fn clean(rtt: Nanos, channels: u8) -> Self {
+        Self {
+            rtt,
+            min_rtt: rtt,
+            packet_time_ps: 0,
+            room: u32::MAX,
+            channels: ChannelView::new(channels),
+            loss: Loss::default(),
+            unfinished: Unfinished { messages: 1, bytes: 0 },
+        }
+    }
+}
+
 /// Messages that were posted and are not done, the one in question included.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Unfinished {

@@ -56,7 +56,8 @@ proptest! {
         for step in steps {
             high += step;
             arrived.update(&view, high);
-            seen.count(&arrived, &mut sum);
+            let to = arrived.covered();
+            seen.count(&arrived, to, &mut sum);
         }
         let looked = &here[..arrived.covered() as usize];
         let missing = looked.iter().filter(|p| !**p).count() as u64;
