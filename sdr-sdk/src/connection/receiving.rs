@@ -9,7 +9,7 @@ use crate::connection::frames::{
     Announce, Encoder, Frame, Frames, LossCount, MIN_REPORT, Span, Status as DoneStatus,
 };
 use crate::connection::loss_meter::{LossMeter, Seen};
-use crate::connection::pacing::Pacer;
+use crate::connection::congestion::packet_ps;
 use crate::connection::scratch::Scratch;
 use crate::connection::transfer::{Cell, Received, RecvError, RecvResult, TransferError};
 use crate::connection::{ConnectionConfig, ConnectionStats, RecvRequest};
@@ -115,7 +115,7 @@ impl Receiving {
             known_loss: config.loss,
             seen: LossCount::default(),
             told: (LossCount::default(), Nanos::ZERO),
-            pace: Pacer::new(config.rate, qp.payload()).packet_ps(),
+            pace: packet_ps(config.rate, qp.payload()),
             waiting: VecDeque::new(),
             busy_since: None,
             posted: VecDeque::new(),
@@ -252,6 +252,7 @@ impl Receiving {
             room: 0,
             channels: ChannelView::new(self.channels),
             loss,
+            spare_parity: true,
         }
     }
 

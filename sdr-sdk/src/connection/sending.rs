@@ -82,7 +82,7 @@ impl Sending {
         Self {
             scheme: config.scheme.clone(),
             payload,
-            pacer: Pacer::new(config.rate, payload),
+            pacer: Pacer::new(config, payload, qp.path().rtt),
             channels: Channels::new(qp.channels()),
             losses: LossMeter::default(),
             known_loss: config.loss,
@@ -157,6 +157,7 @@ impl Sending {
     ) -> Option<Nanos> {
         self.now = now;
         let path = self.qp.path();
+        self.pacer.heard(now, path.sample);
         let mut c = Conditions {
             rtt: path.rtt,
             min_rtt: path.min_rtt,
@@ -164,12 +165,16 @@ impl Sending {
             room: 0,
             channels: self.channels.view(),
             loss: self.known_loss.unwrap_or_else(|| self.losses.loss()),
+            spare_parity: self.pacer.spare_parity(),
         };
         self.take_frames(now, &c, stats, wakers);
         c.room = self.room();
         self.start(now, &c, wakers);
         self.expire(now, &c, wakers);
         self.announce(now, &c, stats);
+        if self.pacer.probe(now) {
+            self.qp.probe();
+        }
         self.channels.poll(now, c.rtt);
         self.inject(now, &mut c, path.queued_runs, stats);
         self.encode_ahead();
@@ -210,7 +215,10 @@ impl Sending {
                         m.repeat.mentioned();
                         m.scheme.on_want(now, &mut w.ranges(), c);
                     }
-                    Ok(Frame::Loss(count)) => self.losses.told(&count),
+                    Ok(Frame::Loss(count)) => {
+                        self.losses.told(&count);
+                        self.pacer.told(now, &count);
+                    }
                     Ok(Frame::Announce(_)) | Err(_) => stats.malformed += 1,
                 }
             }
@@ -504,7 +512,7 @@ impl Sending {
             [inject, m.repeat.wake_at()]
         });
         let stalled = self.active.front().map(|m| m.progress_at + self.progress_deadline);
-        active.flatten().chain(grant).chain(stalled).min()
+        active.flatten().chain(grant).chain(stalled).chain(self.pacer.probe_at()).min()
     }
 }
 

@@ -3,6 +3,7 @@
 use crate::memory::SendBuf;
 use crate::qp::send_side::MAX_QUEUED_RUNS;
 use crate::qp::{Closed, NextGrant, PostError, Shared};
+use crate::rtt::Sample;
 use crate::types::{Channel, Nanos, PacketOffset, Seq};
 
 /// Sending half of a connected queue pair.
@@ -19,6 +20,8 @@ pub struct Path {
     pub min_rtt: Nanos,
     /// Runs that wait for the fabric.
     pub queued_runs: usize,
+    /// Round trip of the newest stamp that came back.
+    pub sample: Option<Sample>,
 }
 
 /// Where a send stands. None of these means delivered.
@@ -138,7 +141,17 @@ impl SendQp {
             rtt: qp.link.rtt.srtt(),
             min_rtt: qp.link.rtt.min_rtt(),
             queued_runs: qp.send.queued_runs(),
+            sample: qp.link.rtt.last(),
         })
+    }
+
+    /// A stamp leaves before what is sent from here on, behind what the fabric has, and the peer sends it back at once.
+    pub fn probe(&self) {
+        self.shared.with(|qp| {
+            qp.link.ask();
+            // An empty datagram; when too many wait, one of them carries the stamp.
+            qp.post_datagram(true, &[]);
+        });
     }
 
     /// Runs that wait for the fabric; a sender that paces itself keeps this small.

@@ -74,6 +74,8 @@ pub struct Conditions {
     pub channels: ChannelView,
     /// What is known of its losses.
     pub loss: Loss,
+    /// Parity beyond what the losses ask for costs nobody anything: the rate is ours alone.
+    pub spare_parity: bool,
 }
 
 /// What the receiver said of a message. All packets of `[0, base)` arrived; of `[from, to)` all arrived but `missing`.

@@ -15,6 +15,7 @@ const PATH: Conditions = Conditions {
     rtt: Nanos(10 * MS),
     min_rtt: Nanos(10 * MS),
     packet_time_ps: 1_000_000,
+    spare_parity: true,
     room: u32::MAX,
     channels: ChannelView::new(1),
 };

@@ -11,7 +11,7 @@ use crate::types::Nanos;
 /// Probability that parity does not suffice for a message.
 const FAILURE: f64 = 1e-4;
 
-/// Least parity rows of a wide stripe: with them an estimate of the loss may be ten times too low, up to a loss of 1e-2.
+/// Least parity rows of a wide stripe where parity may be spared: with them an estimate of the loss may be ten times too low, up to a loss of 1e-2.
 const FLOOR: u32 = 16;
 
 /// Columns of the code that a plan leaves free.
@@ -95,7 +95,11 @@ pub fn choose(m: &MessageSpec, c: &Conditions) -> Choice {
         let k = protected.div_ceil(depth).min(widest);
         let shallow = f64::from(depth) < 4.0 * burst;
         let slots = if shallow { gap_slots(burst, c) } else { 0 };
-        let least = if k == 1 { 2 } else { FLOOR.min(k.max(3)) };
+        let least = match k {
+            1 => 2,
+            _ if c.spare_parity => FLOOR.min(k.max(3)),
+            _ => 1,
+        };
         let m0 = match rows(k, depth, p, burst, slots, FAILURE) {
             Some(m0) if m0.max(least) + k <= MAX_COLUMNS => m0.max(least),
             // A narrower stripe has more room, down to where the loss is beyond any code.
