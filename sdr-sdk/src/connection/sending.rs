@@ -417,7 +417,7 @@ impl Sending {
     }
 
     fn announce(&mut self, now: Nanos, c: &Conditions, stats: &mut ConnectionStats) {
-        let mut due = self.active.iter_mut().filter(|m| m.repeat.due(now)).peekable();
+        let mut due = self.active.iter_mut().filter(|m| m.announce_at().is_some_and(|t| t <= now)).peekable();
         while due.peek().is_some() {
             self.scratch.clear();
             let mut e = Encoder::new(&mut self.scratch, MAX_UPPER);
@@ -509,7 +509,7 @@ impl Sending {
         let grant = self.waiting.front().map(|w| w.since + self.grant_deadline);
         let active = self.active.iter().flat_map(|m| {
             let inject = m.scheme.wake_at(c).filter(|_| !self.full).map(|t| t.max(free));
-            [inject, m.repeat.wake_at()]
+            [inject, m.announce_at()]
         });
         let stalled = self.active.front().map(|m| m.progress_at + self.progress_deadline);
         active.flatten().chain(grant).chain(stalled).chain(self.pacer.probe_at()).min()
@@ -517,6 +517,12 @@ impl Sending {
 }
 
 impl Outgoing {
+    /// When ANNOUNCE is wanted next. Once is enough until the first packet leaves: many messages may wait for their turn.
+    fn announce_at(&self) -> Option<Nanos> {
+        let waits = self.repeat.announced() && self.packets == 0 && self.spec.packets > 0;
+        self.repeat.wake_at().filter(|_| !waits)
+    }
+
     /// Number of a run's first packet in the receive, and the run's bytes. None when there is nothing to send.
     fn bytes_of(&mut self, run: &SendRun, coder: &dyn Coder) -> Option<(u32, SendBuf)> {
         if run.parity {

@@ -149,7 +149,6 @@ impl Window {
     /// Shrinks the window to `window`; what is on its way has to drain before stamps show it.
     fn cut(&mut self, now: Nanos, window: f64) {
         let before = self.window;
-        if std::env::var("TRACE").is_ok() { eprintln!("TRACE {now} cut {:.0} -> {:.0} base {:?} queue {:?} target {} rtt {} drops {:?}", before/self.packet, window/self.packet, self.queue.base(), self.queue.delay(), self.target(), self.rtt, self.drops); }
         self.window = window.max(LEAST * self.packet).min(before);
         let drain = self.rtt.0 as f64 * (1.0 - self.window / before);
         self.judge_from = now + Nanos(drain as u64) + Nanos(self.rtt.0 / 4);
@@ -250,7 +249,6 @@ impl Controller for Window {
 
     fn losses(&mut self, _now: Nanos, losses: &Losses) {
         self.drops.told(losses);
-        if std::env::var("TRACE").is_ok() { eprintln!("TRACE {_now} losses {losses:?}"); }
     }
 
     fn pace(&self) -> u64 {

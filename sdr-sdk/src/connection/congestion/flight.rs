@@ -14,6 +14,10 @@ const MIN_INTERVAL: Nanos = Nanos::from_micros(50);
 /// Longest; what is lost in a row delays a reaction by no more.
 const MAX_INTERVAL: Nanos = Nanos::from_millis(10);
 
+/// Bytes between two stamps, unless [`PATIENCE`] intervals pass before: a stamp's datagram is half a percent of them.
+const ENOUGH: u64 = 16 << 10;
+const PATIENCE: u64 = 8;
+
 /// Stamps that are remembered while none comes back.
 const MOST: usize = 1_024;
 
@@ -33,7 +37,8 @@ pub(crate) struct Flight {
     /// As the newest stamp that came back had it.
     flight: u64,
     stamps: VecDeque<Stamp>,
-    last: Option<Nanos>,
+    /// When the last one left, and how many bytes before it.
+    last: Option<(Nanos, u64)>,
     interval: Nanos,
 }
 
@@ -50,12 +55,16 @@ impl Flight {
 
     /// When the next stamp is wanted; none while nothing is on its way.
     pub(crate) fn stamp_at(&self) -> Option<Nanos> {
-        (self.bytes() > 0).then(|| self.last.map_or(Nanos::ZERO, |t| t + self.interval))
+        let next = self.last.map_or(Nanos::ZERO, |(at, sent)| {
+            let intervals = if self.sent - sent >= ENOUGH { 1 } else { PATIENCE };
+            at + self.interval.mul_div(intervals, 1)
+        });
+        (self.bytes() > 0).then_some(next)
     }
 
     /// A stamp leaves at `now`, before what is sent from here on.
     pub(crate) fn stamp(&mut self, now: Nanos, rtt: Nanos) {
-        self.last = Some(now);
+        self.last = Some((now, self.sent));
         self.interval = Nanos(rtt.0 / A_ROUND_TRIP).clamp(MIN_INTERVAL, MAX_INTERVAL);
         if self.stamps.len() < MOST {
             self.stamps.push_back(Stamp { at: now, sent: self.sent, flight: self.bytes() });
