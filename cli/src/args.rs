@@ -1,11 +1,13 @@
 //! The command line. Numbers are parsed by the types of [`netem::units`], so their errors name the value and what is allowed.
 
 pub mod bench;
+pub mod flows;
 pub mod model;
 
 use bench::{BenchCommand, EmulateArgs, InfoArgs};
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+use flows::{FlowsArgs, SimCommand};
 use model::ModelArgs;
 use netem::PathSpec;
 use netem::units::{BitRate, ByteSize, Distance, Duration, Medium, Probability};
@@ -46,7 +48,7 @@ enum Command {
     ///
     /// slowdown = time / (RTT + bytes / rate), the lossless bound. Quantiles are by nearest rank: the smallest sample that
     /// at least that share of the samples does not exceed; p99.9 of fewer than 1000 samples is their maximum.
-    #[command(allow_negative_numbers = true, after_help = SIM_EXAMPLES)]
+    #[command(allow_negative_numbers = true, args_conflicts_with_subcommands = true, after_help = SIM_EXAMPLES)]
     Sim(SimArgs),
     /// Completion times of a message from formulas, at once
     ///
@@ -118,6 +120,8 @@ impl Estimate {
 /// What `sdr sim` was given.
 #[derive(Args, Clone)]
 pub struct SimArgs {
+    #[command(subcommand)]
+    pub command: Option<SimCommand>,
     /// Reliability scheme: sr (selective repeat by timeouts), sr-nack (losses are found by what arrived since), hybrid
     /// (sr-nack, with parity for the end), ec:K,M or xor:K,M (M parity packets for each K of data)
     #[arg(long, value_name = "NAME", default_value = "sr")]
@@ -205,6 +209,7 @@ Examples:
   sdr sim --scheme sr-nack --loss 1e-3 --size 8MiB
   sdr sim --rate 100Gbit --distance 3750km --medium fibre --loss 1e-4 --burst 8 --size 8GiB
   sdr sim --link rtt=10ms,rate=10Gbit,loss=1e-3,jitter=100us --size 1MiB
+  sdr sim flows --flows 4 --compare
 
 Ctrl-C ends with the samples that are done, says so (in JSON: \"interrupted\": true), and gives
 exit code 130. A second Ctrl-C ends at once.";
@@ -259,6 +264,7 @@ fn positive_duration(text: &str) -> Result<Duration, String> {
 /// A command to run.
 pub enum Job {
     Sim(SimArgs),
+    Flows(FlowsArgs),
     Model(ModelArgs),
     Demo,
     Bench(BenchCommand),
@@ -287,6 +293,7 @@ pub fn parse(given: &[OsString]) -> Parsed {
     match cli {
         Ok(Cli { command }) => Parsed::Run(
             Box::new(match command {
+                Command::Sim(SimArgs { command: Some(SimCommand::Flows(args)), .. }) => Job::Flows(args),
                 Command::Sim(args) => Job::Sim(args),
                 Command::Model(args) => Job::Model(args),
                 Command::Demo => Job::Demo,
@@ -307,6 +314,7 @@ pub fn parse(given: &[OsString]) -> Parsed {
 fn help_of(given: &[OsString]) -> &'static str {
     let word = |i: usize| given.get(i).and_then(|w| w.to_str()).unwrap_or_default();
     match (word(1), word(2)) {
+        ("sim", "flows") => "sdr sim flows --help",
         ("sim", _) => "sdr sim --help",
         ("model", _) => "sdr model --help",
         ("demo", _) => "sdr demo --help",

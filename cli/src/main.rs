@@ -9,6 +9,7 @@
 //! | [`info`] | `sdr info`: what this host has |
 //! | [`model`] | `sdr model`: the same from formulas |
 //! | [`sim`], [`output`] | `sdr sim`: what is run and what came out; its table and JSON |
+//! | [`flows`] | `sdr sim flows`: connections that share a bottleneck |
 //! | [`ends`], [`schemes`] | sockets, context and driver of an end; the schemes by name |
 //! | [`stats`], [`table`], [`usage`], [`stop`] | quantiles, columns, processor time and memory, Ctrl-C |
 //!
@@ -22,6 +23,7 @@ mod bench;
 mod demo;
 mod emulate;
 mod ends;
+mod flows;
 mod info;
 mod link;
 mod model;
@@ -108,6 +110,7 @@ fn run(job: &args::Job) -> Result<Answer, CommandError> {
     use args::bench::BenchCommand;
     match job {
         args::Job::Sim(args) => sim::run(args),
+        args::Job::Flows(args) => flows::run(args),
         args::Job::Model(args) => model::run(args),
         args::Job::Demo => demo::run(),
         args::Job::Bench(BenchCommand::Loopback(args)) => bench::loopback(args),

@@ -207,7 +207,8 @@ impl<'a> Bed<'a> {
             }
             let here = self.sums();
             let seconds = end.since(begin).as_secs_f64();
-            let mean = waits[first_wait..].iter().map(|w| w.0).sum::<u64>() / (waits.len() - first_wait) as u64;
+            let mean =
+                waits[first_wait..].iter().map(|w| w.0).sum::<u64>() / (waits.len() - first_wait) as u64;
             series.push(Point {
                 at: end,
                 goodput: here.goodput(&before, seconds),

@@ -20,6 +20,9 @@ const RUN_SHARE: u64 = 512;
 /// bear in one burst.
 const MOST_LATE: Nanos = Nanos::from_millis(2);
 
+/// The fastest pace of late is forgotten by this part with each stamp: half of it in some twenty round trips.
+const FORGET: u64 = 1_024;
+
 pub(super) struct Pacer {
     control: Box<dyn Controller>,
     /// What is on its way, where the control has a window.
@@ -28,6 +31,8 @@ pub(super) struct Pacer {
     payload: u32,
     /// Picoseconds a full packet; zero without a rate.
     packet_ps: u64,
+    /// The fastest pace of late.
+    promise_ps: u64,
     rtt: Nanos,
     /// Newest stamp that came back, and what the receiver last told.
     heard: Option<Sample>,
@@ -45,6 +50,7 @@ impl Pacer {
         let control = config.congestion.start(&Start { rate: config.rate, payload, rtt });
         Self {
             packet_ps: control.pace(),
+            promise_ps: control.pace(),
             window: control.window(),
             control,
             flight: Flight::default(),
@@ -62,12 +68,20 @@ impl Pacer {
         self.packet_ps
     }
 
+    /// The pace that a message is announced with. A receiver waits for what should come at that pace: one that is announced
+    /// too slow costs more time than one too fast costs packets, and the pace may rise while the message is sent.
+    pub(super) fn promised_ps(&self) -> u64 {
+        self.promise_ps
+    }
+
     pub(super) fn spare_parity(&self) -> bool {
         self.control.spare_parity()
     }
 
     fn obey(&mut self) {
         (self.packet_ps, self.window) = (self.control.pace(), self.control.window());
+        let forgotten = self.promise_ps.saturating_add(self.promise_ps / FORGET);
+        self.promise_ps = self.packet_ps.min(forgotten);
     }
 
     /// The newest stamp that came back.

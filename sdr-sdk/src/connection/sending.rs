@@ -14,7 +14,9 @@ use crate::control::MAX_UPPER;
 use crate::ec::Coder;
 use crate::memory::SendBuf;
 use crate::qp::{NextGrant, PostError, SendQp, Stream};
-use crate::reliability::{Channels, Conditions, Loss, MessageSpec, Missing, Scheme, SchemeSender, SendRun, Status};
+use crate::reliability::{
+    Channels, Conditions, Loss, MessageSpec, Missing, Scheme, SchemeSender, SendRun, Status,
+};
 use crate::repeat::AnnounceRepeater;
 use crate::types::{Nanos, PacketOffset, Seq};
 use std::collections::VecDeque;
@@ -338,7 +340,7 @@ impl Sending {
             m: plan.m,
             interleave: plan.interleave,
             symbol: spec.payload,
-            pace: self.pacer.packet_ps(),
+            pace: self.pacer.promised_ps(),
             user: request.user,
         };
         Some(Outgoing {

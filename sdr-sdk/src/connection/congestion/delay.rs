@@ -59,6 +59,9 @@ const DOUBT: Nanos = Nanos::from_secs(5);
 /// Or after so many cuts in a row: the queue is not ours, or no queue.
 const CUTS: u32 = 6;
 
+/// Round trips of growth after a cut from which on an overflow says something about the queue.
+const SETTLED: u32 = 3;
+
 /// Congestion control by delay.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Delay;
@@ -177,14 +180,19 @@ impl Window {
         let told_of_before = now < self.judge_from + self.rtt;
         let queued = self.peak.0 * 2 >= self.target().0;
         let dropped = if told_of_before { 0.0 } else { self.drops.judge(queued) };
-        if dropped > 0.0 {
-            // The target follows a queue that is shorter than thought.
-            let seen = self.longest.0.max(self.longest.1).max(Nanos(self.queue.target().0 / 4));
-            self.overflow = Some(self.overflow.map_or(seen, |o| o.min(seen)));
-            self.cut(now, self.window * (1.0 - dropped).max(0.5) * (1.0 - MARGIN));
+        // Holes are found late where repairs had to come first: without a queue to be seen they are an old overflow's, or a
+        // queue's that is too short to be seen, and then they come again.
+        if dropped > 0.0 && (queued || self.rounds >= SETTLED) {
+            // The target follows a queue that is shorter than thought, not one that a start or a step of the rate overran.
+            if self.rounds >= SETTLED {
+                let seen = self.longest.0.max(self.longest.1).max(Nanos(self.queue.target().0 / 4));
+                self.overflow = Some(self.overflow.map_or(seen, |o| o.min(seen)));
+            }
+            let least = if queued { 0.5 } else { 1.0 - MARGIN };
+            self.cut(now, self.window * (1.0 - dropped).max(least) * (1.0 - MARGIN));
         } else if let Some(o) = self.overflow {
-            // Queues change: it is forgotten as slowly as it costs little to be reminded.
-            self.overflow = Some(o + Nanos(o.0 / 256)).filter(|o| o.0 / 2 < self.queue.target().0);
+            // It is forgotten as slowly as it costs little to be reminded.
+            self.overflow = Some(o + Nanos(o.0 / 64)).filter(|o| o.0 / 2 < self.queue.target().0);
         }
         self.rounds += u32::from(self.limited);
         (self.limited, self.round_end, self.peak) = (false, now, Nanos::ZERO);
