@@ -59,6 +59,8 @@ struct Announced {
     /// Announced: picoseconds a packet.
     pace: u64,
     scheme: Box<dyn SchemeReceiver>,
+    /// Behind others, and nothing of it arrived: what its scheme wanted when it was thought to be first is void.
+    behind: bool,
     /// What is missing is being computed.
     solving: Option<Solving>,
     pacer: ReportPacer,
@@ -342,6 +344,7 @@ impl Receiving {
             pace: a.pace,
             spec,
             scheme,
+            behind: false,
             solving: None,
             pacer: ReportPacer::new(),
             progress_at: now,
@@ -531,7 +534,7 @@ impl Receiving {
             .posted
             .iter()
             .filter_map(|m| m.message.as_ref())
-            .flat_map(|a| [a.pacer.wake_at(), a.scheme.wake_at(), solving(a)]);
+            .flat_map(|a| [a.pacer.wake_at(), a.scheme.wake_at().filter(|_| !a.behind), solving(a)]);
         let oldest = self.posted.iter().find_map(|m| m.message.as_ref());
         let stalled = oldest.map(|a| a.progress_at + self.patience());
         let done = self.done.iter().filter_map(|(.., r)| r.wake_at());
@@ -561,7 +564,8 @@ impl Announced {
         if self.solving.is_some() {
             return Some(Outcome::Solvable);
         }
-        if high == 0 && a.total() > 0 && !first {
+        self.behind = high == 0 && a.total() > 0 && !first;
+        if self.behind {
             return None;
         }
         let before = a.count() + self.parity.count();
