@@ -264,7 +264,7 @@ fn positive_duration(text: &str) -> Result<Duration, String> {
 /// A command to run.
 pub enum Job {
     Sim(SimArgs),
-    Flows(FlowsArgs),
+    Flows(Box<FlowsArgs>),
     Model(ModelArgs),
     Demo,
     Bench(BenchCommand),

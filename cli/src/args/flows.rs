@@ -83,7 +83,7 @@ pub enum SimCommand {
     /// half belongs to the starts. Everything counts as utilisation that takes time on the wire, parity, repairs and control
     /// datagrams included; goodput is what was delivered.
     #[command(allow_negative_numbers = true, after_help = EXAMPLES)]
-    Flows(FlowsArgs),
+    Flows(Box<FlowsArgs>),
 }
 
 /// `sdr sim flows`.

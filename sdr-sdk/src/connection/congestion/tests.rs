@@ -45,7 +45,10 @@ fn the_window_stays_about_what_the_path_holds() {
         let windows = alone(&mut *c, &mut now, 200, BASE, packets);
         let mean = windows.iter().sum::<f64>() / windows.len() as f64 / packets;
         let most = windows.iter().copied().fold(0.0, f64::max) / packets;
-        assert!((0.9..1.1).contains(&mean) && most < 1.2, "{packets} packets: mean {mean:.3}, most {most:.3}");
+        assert!(
+            (0.9..1.1).contains(&mean) && most < 1.2,
+            "{packets} packets: mean {mean:.3}, most {most:.3}"
+        );
     }
 }
 
