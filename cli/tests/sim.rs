@@ -220,11 +220,16 @@ fn ctrl_c_ends_with_what_was_measured() {
 #[test]
 fn connections_that_share_a_link_are_compared() {
     let link = ["--rate", "1Gbit", "--rtt", "5ms", "--queue", "1bdp"];
-    let out = sdr(&[&["sim", "flows", "--flows", "2", "--duration", "1s", "--compare", "--json"], &link[..]].concat());
+    let out =
+        sdr(&[&["sim", "flows", "--flows", "2", "--duration", "1s", "--compare", "--json"], &link[..]]
+            .concat());
     let text = String::from_utf8(out.stdout).expect("UTF-8");
     let document: serde_json::Value = serde_json::from_str(&text).expect("one document");
     let run = |i: usize, key: &str| document["runs"][i][key].as_f64().expect("a number");
-    assert_eq!((&document["runs"][0]["congestion"], &document["runs"][1]["congestion"]), (&"delay".into(), &"fixed".into()));
+    assert_eq!(
+        (&document["runs"][0]["congestion"], &document["runs"][1]["congestion"]),
+        (&"delay".into(), &"fixed".into())
+    );
     assert!(run(0, "utilisation") > 0.9 && run(0, "jain") > 0.9 && run(0, "queue_loss") < 0.01, "{text}");
     assert!(run(1, "queue_loss") > 0.2, "{text}");
 }
