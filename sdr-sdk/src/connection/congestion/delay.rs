@@ -4,13 +4,13 @@
 //!
 //! The window is what may be on its way. As long as the queue (round trip less the smallest) is within its target, a
 //! twentieth of the round trip, the window grows by the same number of bytes a round trip in every connection; beyond, it
-//! is cut to what fits the path without the queue, less a sixteenth. That is Chiu and Jain's additive increase and
+//! is cut to what fits the path without the queue, less a twelfth. That is Chiu and Jain's additive increase and
 //! multiplicative decrease on the signal of TIMELY (SIGCOMM 2015) and Swift (SIGCOMM 2020), with a window as in Swift: a rate alone
 //! integrates its error into the queue, while the queue of a window is the excess of the sum of windows over what the path
 //! holds, so that it is a measurement of that sum.
 //!
-//! Three things differ from Swift. **Growth accelerates**: a packet a round trip after a cut, then half as much again each
-//! round trip, up to a sixteenth of the window. All who share a queue see it overflow its target together and count from
+//! Three things differ from Swift. **Growth accelerates**: four packets a round trip after a cut, then half as much again each
+//! round trip, up to an eighth of the window. All who share a queue see it overflow its target together and count from
 //! the same cut, so the growth is the same in all of them; and cycles have a few tens of round trips from 100 Mbit/s to
 //! 400 Gbit/s, where one packet a round trip would take minutes. **Cuts empty the queue**: every cycle shows everybody the true
 //! smallest round trip, so that none takes others' standing queue for the path; BBR (CACM 2017) has to stop sending for
@@ -19,7 +19,7 @@
 //! chance explains ([`Drops`]): then a queue is shorter than the target, the window shrinks by what was
 //! lost, and the target to half of the queue that overflowed.
 //!
-//! The start doubles the window each round trip until the queue exceeds its target or overflows, then goes to what was on its way when
+//! The start doubles the window each round trip until the queue exceeds twice its target or overflows, then goes to what was on its way when
 //! the queue was measured, less the queue.
 //!
 //! The pace is the window over the round trip and a twentieth more: packets are spread, and the window decides.
