@@ -1,1 +1,1 @@
-//! Criterion benches; see `bitmap.rs`.
+//! Criterion benches; see `bitmap.rs` and `ec.rs`.

@@ -1,21 +1,26 @@
 //! The command line. Numbers are parsed by the types of [`netem::units`], so their errors name the value and what is allowed.
 
+pub mod advise;
 pub mod bench;
 pub mod flows;
 pub mod model;
+pub mod sweep;
 
+use crate::CommandError;
+use advise::AdviseArgs;
 use bench::{BenchCommand, EmulateArgs, InfoArgs};
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
-use flows::{FlowsArgs, SimCommand};
+use flows::FlowsArgs;
 use model::ModelArgs;
 use netem::PathSpec;
 use netem::units::{BitRate, ByteSize, Distance, Duration, Medium, Probability};
 use sdr_sdk::reliability::Loss;
 use std::ffi::OsString;
-use std::fmt::Display;
+use std::fmt::{self, Display};
 use std::ops::RangeInclusive;
 use std::str::FromStr;
+use sweep::RunArgs;
 
 /// Reliable RDMA messages over long and lossy links.
 #[derive(Parser)]
@@ -32,7 +37,9 @@ Examples:
   sdr bench loopback --count 100            messages between two ends on this host
   sdr emulate --listen 127.0.0.1:7000 --forward 127.0.0.1:18515 --link rtt=25ms,rate=1Gbit,loss=1e-3
   sdr sim --loss 1e-4 --size 64MiB          200 messages over a simulated 400 Gbit/s and 25 ms, against the ideal
+  sdr sim run benches/plans/smoke.toml      the same for every cell of a plan, judged by its limits
   sdr model --scheme hybrid --loss 1e-2     the same times from formulas, at once
+  sdr advise --loss 1e-2 --size 8MiB        which scheme is best there, and why
   sdr info                                  what this host has to offer
 
 Exit codes: 0 good, 1 the work failed, 2 wrong usage, 130 ended by Ctrl-C with what was measured.
@@ -48,8 +55,8 @@ enum Command {
     ///
     /// slowdown = time / (RTT + bytes / rate), the lossless bound. Quantiles are by nearest rank: the smallest sample that
     /// at least that share of the samples does not exceed; p99.9 of fewer than 1000 samples is their maximum.
-    #[command(allow_negative_numbers = true, args_conflicts_with_subcommands = true, after_help = SIM_EXAMPLES)]
-    Sim(SimArgs),
+    #[command(allow_negative_numbers = true, after_help = SIM_EXAMPLES, args_conflicts_with_subcommands = true)]
+    Sim(SimCommand),
     /// Completion times of a message from formulas, at once
     ///
     /// One message alone on a path, or a ring allreduce. Only wire time, round trips and losses of packets count: coding,
@@ -61,6 +68,14 @@ enum Command {
     /// more was needed.
     #[command(allow_negative_numbers = true, after_help = model::EXAMPLES)]
     Model(ModelArgs),
+    /// Which scheme is best for a message on a path, and why
+    ///
+    /// Schemes are ranked by their mean completion time; those within 2 % of the best of them share a rank, where the shorter
+    /// p99.9 and then fewer bytes come first. Times are from the formulas of `sdr model`. Where those do not hold to 2 % (bursts,
+    /// codes that often fall back, codes of messages with hundreds of losses) a short simulation takes their place, and the
+    /// table says so; of messages of gigabytes it takes a minute.
+    #[command(allow_negative_numbers = true, after_help = advise::EXAMPLES)]
+    Advise(AdviseArgs),
     /// Messages over emulated, lossy links against the ideal, in under a minute
     ///
     /// Both ends run here, over UDP through an emulated link of 25 ms; every byte is checked.
@@ -76,6 +91,29 @@ enum Command {
     Emulate(EmulateArgs),
     /// What this host has to offer, and why something is missing
     Info(InfoArgs),
+}
+
+/// `sdr sim`, of one cell or of more.
+#[derive(Args)]
+struct SimCommand {
+    #[command(subcommand)]
+    other: Option<SimSubcommand>,
+    #[command(flatten)]
+    cell: SimArgs,
+}
+
+#[derive(Subcommand)]
+enum SimSubcommand {
+    /// Every cell of a plan: grids over anything that 'sdr sim' takes
+    #[command(after_help = sweep::EXAMPLES, long_about = sweep::ABOUT)]
+    Run(RunArgs),
+    /// Connections that share one link with a bounded queue
+    ///
+    /// Each connection has so many messages under way, always. Figures are those of the second half of the time; its first
+    /// half belongs to the starts. Everything counts as utilisation that takes time on the wire, parity, repairs and control
+    /// datagrams included; goodput is what was delivered.
+    #[command(allow_negative_numbers = true, after_help = flows::EXAMPLES)]
+    Flows(Box<FlowsArgs>),
 }
 
 /// What a simulated connection knows of its path's losses.
@@ -106,6 +144,17 @@ impl FromStr for Estimate {
     }
 }
 
+/// As it is written on the command line.
+impl Display for Estimate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Exact => f.write_str("exact"),
+            Self::None => f.write_str("none"),
+            Self::Given(loss) => write!(f, "{:e},{}", loss.probability, loss.burst),
+        }
+    }
+}
+
 impl Estimate {
     /// What is known on `path`.
     pub fn known(self, path: &PathSpec) -> Option<Loss> {
@@ -120,8 +169,6 @@ impl Estimate {
 /// What `sdr sim` was given.
 #[derive(Args, Clone)]
 pub struct SimArgs {
-    #[command(subcommand)]
-    pub command: Option<SimCommand>,
     /// Reliability scheme: sr (selective repeat by timeouts), sr-nack (losses are found by what arrived since), hybrid
     /// (sr-nack, with parity for the end), ec:K,M or xor:K,M (M parity packets for each K of data)
     #[arg(long, value_name = "NAME", default_value = "sr")]
@@ -153,6 +200,16 @@ pub struct SimArgs {
 
     #[command(flatten)]
     pub path: PathArgs,
+}
+
+impl SimArgs {
+    /// Those of `sdr sim` without a flag.
+    pub fn defaults() -> Result<Self, CommandError> {
+        Self::augment_args(clap::Command::new("sim"))
+            .try_get_matches_from(["sim"])
+            .and_then(|matches| Self::from_arg_matches(&matches))
+            .map_err(|e| CommandError::Failed(e.to_string()))
+    }
 }
 
 /// The path, flag by flag or as one text.
@@ -210,38 +267,39 @@ Examples:
   sdr sim --rate 100Gbit --distance 3750km --medium fibre --loss 1e-4 --burst 8 --size 8GiB
   sdr sim --link rtt=10ms,rate=10Gbit,loss=1e-3,jitter=100us --size 1MiB
   sdr sim flows --flows 4 --compare
+  sdr sim run benches/plans/smoke.toml --out smoke.csv
 
 Ctrl-C ends with the samples that are done, says so (in JSON: \"interrupted\": true), and gives
 exit code 130. A second Ctrl-C ends at once.";
 
 /// What is kept of a sample takes about 100 bytes.
-const MAX_SAMPLES: u64 = 1_000_000;
-const MAX_THREADS: u64 = 1_024;
+pub const MAX_SAMPLES: u64 = 1_000_000;
+pub const MAX_THREADS: u64 = 1_024;
 const MAX_MTU: u64 = 1 << 20;
 const MAX_BURST: f64 = 1e9;
 
-fn whole(text: &str, allowed: RangeInclusive<u64>) -> Result<u64, String> {
+pub fn whole(text: &str, allowed: RangeInclusive<u64>) -> Result<u64, String> {
     match text.parse() {
         Ok(n) if allowed.contains(&n) => Ok(n),
         _ => Err(format!("write a whole number from {} to {}", allowed.start(), allowed.end())),
     }
 }
 
-fn alpha(text: &str) -> Result<f64, String> {
+pub fn alpha(text: &str) -> Result<f64, String> {
     match text.parse() {
         Ok(alpha) if (0.0..=1e3).contains(&alpha) => Ok(alpha),
         _ => Err("write a number from 0 to 1000, such as 2".to_owned()),
     }
 }
 
-fn burst(text: &str) -> Result<f64, String> {
+pub fn burst(text: &str) -> Result<f64, String> {
     match text.parse() {
         Ok(burst) if (1.0..=MAX_BURST).contains(&burst) => Ok(burst),
         _ => Err(format!("write a number of packets from 1 to {MAX_BURST:e}, such as 4")),
     }
 }
 
-fn mtu(text: &str) -> Result<ByteSize, String> {
+pub fn mtu(text: &str) -> Result<ByteSize, String> {
     mtu_up_to(text, MAX_MTU)
 }
 
@@ -265,7 +323,9 @@ fn positive_duration(text: &str) -> Result<Duration, String> {
 pub enum Job {
     Sim(SimArgs),
     Flows(Box<FlowsArgs>),
+    Sweep(RunArgs),
     Model(ModelArgs),
+    Advise(AdviseArgs),
     Demo,
     Bench(BenchCommand),
     Emulate(EmulateArgs),
@@ -278,6 +338,8 @@ pub enum Parsed {
     Run(Box<Job>, &'static str),
     /// Print this: help or version.
     Text(String),
+    /// No command was given: this is what there is.
+    Missing(String),
     /// It cannot be understood.
     Wrong {
         /// What to change.
@@ -293,9 +355,11 @@ pub fn parse(given: &[OsString]) -> Parsed {
     match cli {
         Ok(Cli { command }) => Parsed::Run(
             Box::new(match command {
-                Command::Sim(SimArgs { command: Some(SimCommand::Flows(args)), .. }) => Job::Flows(args),
-                Command::Sim(args) => Job::Sim(args),
+                Command::Sim(SimCommand { other: Some(SimSubcommand::Run(args)), .. }) => Job::Sweep(args),
+                Command::Sim(SimCommand { other: Some(SimSubcommand::Flows(args)), .. }) => Job::Flows(args),
+                Command::Sim(SimCommand { other: None, cell }) => Job::Sim(cell),
                 Command::Model(args) => Job::Model(args),
+                Command::Advise(args) => Job::Advise(args),
                 Command::Demo => Job::Demo,
                 Command::Bench(bench) => Job::Bench(bench),
                 Command::Emulate(args) => Job::Emulate(args),
@@ -303,9 +367,10 @@ pub fn parse(given: &[OsString]) -> Parsed {
             }),
             help_of(given),
         ),
-        Err(e) if !e.use_stderr() || e.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
-            Parsed::Text(e.render().to_string())
+        Err(e) if e.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            Parsed::Missing(e.render().to_string())
         }
+        Err(e) if !e.use_stderr() => Parsed::Text(e.render().to_string()),
         Err(e) => Parsed::Wrong { line: one_line(&e), help: help_of(given) },
     }
 }
@@ -315,7 +380,9 @@ fn help_of(given: &[OsString]) -> &'static str {
     let word = |i: usize| given.get(i).and_then(|w| w.to_str()).unwrap_or_default();
     match (word(1), word(2)) {
         ("sim", "flows") => "sdr sim flows --help",
+        ("sim", "run") => "sdr sim run --help",
         ("sim", _) => "sdr sim --help",
+        ("advise", _) => "sdr advise --help",
         ("model", _) => "sdr model --help",
         ("demo", _) => "sdr demo --help",
         ("bench", "loopback") => "sdr bench loopback --help",

@@ -27,7 +27,7 @@ use crate::args::flag;
 use crate::args::flows::Congestion;
 use crate::ends::{End, MAX_CHANNELS, resolve};
 use crate::link::LinkThread;
-use crate::{Answer, CommandError, schemes, stop};
+use crate::{Answer, CommandError, link, schemes, stop};
 use client::{Measured, Plan};
 use netem::memory_link::{MemoryConfig, MemoryNet};
 use netem::spec::PathSpec;
@@ -61,10 +61,15 @@ const ALL_SIZES: std::ops::RangeInclusive<u32> = 1..=23;
 pub fn loopback(args: &LoopbackArgs) -> Result<Answer, CommandError> {
     let plans = plans(&args.bench)?;
     for plan in &plans {
-        server::fits(&plan.run, 0, 2).map_err(CommandError::Usage)?;
+        let run = &plan.run;
+        // Both sides are here.
+        let needed =
+            run.memory(run.forward, run.reverse).saturating_add(run.memory(run.reverse, run.forward));
+        server::fits(run, needed, 0).map_err(CommandError::Usage)?;
     }
-    let stop = stop::on_ctrl_c()?;
     let path = args.bench.link.as_ref();
+    path.map_or(Ok(()), link::carries_handshake)?;
+    let stop = stop::on_ctrl_c()?;
     measure(&args.bench, args.fabric, &plans, &stop, |plan, watch| match args.fabric {
         Fabric::Udp => over_udp(plan, path, &stop, watch),
         Fabric::Memory => over_memory(plan, path, &stop, watch),
@@ -75,8 +80,10 @@ pub fn loopback(args: &LoopbackArgs) -> Result<Answer, CommandError> {
 pub fn client(args: &ClientArgs) -> Result<Answer, CommandError> {
     let plans = plans(&args.bench)?;
     for plan in &plans {
-        server::fits(&plan.run, 0, 1).map_err(CommandError::Usage)?;
+        let run = &plan.run;
+        server::fits(run, run.memory(run.forward, run.reverse), 0).map_err(CommandError::Usage)?;
     }
+    args.bench.link.as_ref().map_or(Ok(()), link::carries_handshake)?;
     let server = resolve(&args.server)?;
     let stop = stop::on_ctrl_c()?;
     measure(&args.bench, Fabric::Udp, &plans, &stop, |plan, watch| {
@@ -180,6 +187,8 @@ fn measure(
         let mut watch = Watch::new(messages, args.interval.map(|i| i.0));
         let measured = match one(plan, &mut watch) {
             Err(CommandError::Interrupted) if !reports.is_empty() => break,
+            // Who reads documents gets one.
+            Err(CommandError::Interrupted) if args.json => Measured::nothing(),
             other => other?,
         };
         let (name, link) = (fabric.name(), args.link.as_ref());

@@ -1,7 +1,7 @@
 //! `sdr demo`: a newcomer's first look. Messages of a few sizes, with every scheme, over emulated links of 25 ms that lose
 //! packets; every byte is checked, and the times stand beside the best that the link allows.
 
-use crate::bench::report::{Report, merge};
+use crate::bench::report::{Report, merge, packets};
 use crate::bench::{self, Demonstration};
 use crate::schemes;
 use crate::table::{Table, number, rows};
@@ -83,8 +83,8 @@ fn line(link: usize, report: &Report) -> Vec<(String, String)> {
         ("t_max[ms]", number(d.completion_ms.max, "")),
         ("bound[ms]", number(d.lower_bound_ms.unwrap_or(f64::NAN), "")),
         ("slowdown", number(d.slowdown.mean, "x")),
-        ("#lost", d.packets.lost.to_string()),
-        ("#retransmitted", d.packets.retransmitted.to_string()),
+        ("#lost", packets(d.packets.lost)),
+        ("#retransmitted", packets(d.packets.retransmitted)),
         ("#corrupt", d.corrupt_messages.to_string()),
     ]
     .map(|(name, value)| (name.to_owned(), value))
@@ -99,7 +99,7 @@ fn sentence(shown: &[(usize, Report)]) -> String {
     if messages == 0 {
         return "It ended before a message was measured.".to_owned();
     }
-    let lost: u64 = all().map(|d| d.packets.lost).sum();
+    let lost: u64 = all().filter_map(|d| d.packets.lost).sum();
     let wrong: u64 = all().map(|d| d.corrupt_messages + d.failed_messages).sum();
     let slowest = all()
         .filter(|d| d.slowdown.mean.is_finite())

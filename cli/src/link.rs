@@ -3,10 +3,55 @@
 use crate::CommandError;
 use netem::relay::{DirectionStats, Monitor, Relay, RelayStats};
 use netem::spec::PathSpec;
+use netem::units::BitRate;
+use sdr_sdk::fabric::soft::CONNECT_DEADLINE;
+use sdr_sdk::types::Nanos;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
+
+/// Payload bytes that a connection attempt sends each time it looks for the payload size, and datagrams that follow.
+const PROBES: u64 = 8_192 + 4_096 + 1_408 + 1_152 + 4 * 36;
+const LARGEST_PROBE: u64 = 8_192 + 36;
+const HELLO: u64 = 1_200;
+
+/// How often it looks while nothing has come back.
+const INTERVAL: Nanos = Nanos::from_millis(150);
+
+/// About how long it takes to connect over an empty link: probes there and back, then two HELLOs behind what is queued.
+fn handshake_time(rtt: Nanos, rate: Option<BitRate>) -> Nanos {
+    let on_wire = |bytes: u64| match rate {
+        Some(rate) => Nanos((u128::from(bytes) * 8_000_000_000 / u128::from(rate.bits_per_second())) as u64),
+        None => Nanos::ZERO,
+    };
+    let first = rtt + on_wire(2 * LARGEST_PROBE);
+    let rounds = 1 + first.0 / INTERVAL.0;
+    first.max(on_wire(rounds.saturating_mul(PROBES))) + rtt.mul_div(2, 1) + on_wire(4 * HELLO)
+}
+
+/// Refuses a link over which no connection can be made within its deadline.
+pub fn carries_handshake(path: &PathSpec) -> Result<(), CommandError> {
+    let needed = handshake_time(path.rtt(), path.rate);
+    if needed <= CONNECT_DEADLINE {
+        return Ok(());
+    }
+    let why = format!(
+        "--link {path}: connecting over it takes about {needed}, and is given up after {CONNECT_DEADLINE}"
+    );
+    let most = Nanos(CONNECT_DEADLINE.0 / 3);
+    Err(CommandError::Usage(if handshake_time(path.rtt(), None) > CONNECT_DEADLINE {
+        format!("{why}: choose an rtt below {most}")
+    } else {
+        // In steps of a tenth: the time is no simple function of the rate.
+        let least =
+            std::iter::successors(path.rate, |r| BitRate::new(r.bits_per_second() / 10 * 11 + 10).ok())
+                .find(|r| handshake_time(path.rtt(), Some(*r)) <= CONNECT_DEADLINE);
+        let whole = |r: BitRate| BitRate::new(r.bits_per_second().next_multiple_of(1_000)).unwrap_or(r);
+        let least = least.map(|r| format!(" of {} or more", whole(r))).unwrap_or_default();
+        format!("{why}: choose a rate{least}")
+    }))
+}
 
 /// A relay that runs until it is dropped.
 pub struct LinkThread {

@@ -2,6 +2,7 @@
 //!
 //! | module | what it holds |
 //! |---|---|
+//! | [`advise`] | `sdr advise`: the schemes ranked for one message on one path |
 //! | [`args`] | the command line, and its errors as one line |
 //! | [`bench`] | `sdr bench`: messages in real time, both ends here or one of them |
 //! | [`demo`] | `sdr demo`: a few of those, over emulated links |
@@ -10,14 +11,17 @@
 //! | [`model`] | `sdr model`: the same from formulas |
 //! | [`sim`], [`output`] | `sdr sim`: what is run and what came out; its table and JSON |
 //! | [`flows`] | `sdr sim flows`: connections that share a bottleneck |
+//! | [`sweep`] | `sdr sim run`: every cell of a plan, into a file that an interrupted run goes on with |
 //! | [`ends`], [`schemes`] | sockets, context and driver of an end; the schemes by name |
-//! | [`stats`], [`table`], [`usage`], [`stop`] | quantiles, columns, processor time and memory, Ctrl-C |
+//! | [`stats`], [`interval`] | quantiles; how far they can be trusted |
+//! | [`table`], [`usage`], [`stop`] | columns, processor time and memory, Ctrl-C |
 //!
 //! A command gives its result on stdout, and nothing else goes there. Exit codes: 0 good, 1 the work failed, 2 wrong usage (one
 //! line on stderr says what to change), 130 ended by Ctrl-C with what was measured until then.
 
 #![forbid(unsafe_code)]
 
+mod advise;
 mod args;
 mod bench;
 mod demo;
@@ -25,6 +29,7 @@ mod emulate;
 mod ends;
 mod flows;
 mod info;
+mod interval;
 mod link;
 mod model;
 mod output;
@@ -32,6 +37,7 @@ mod schemes;
 mod sim;
 mod stats;
 mod stop;
+mod sweep;
 mod table;
 mod usage;
 
@@ -72,6 +78,10 @@ fn main() -> ExitCode {
     let (answer, help) = match args::parse(&given) {
         args::Parsed::Run(job, help) => (run(&job), help),
         args::Parsed::Text(text) => (Ok(Answer { text, ..Answer::default() }), ""),
+        args::Parsed::Missing(text) => {
+            eprint!("{text}");
+            return USAGE.into();
+        }
         args::Parsed::Wrong { line, help } => (Err(CommandError::Usage(line)), help),
     };
     match answer {
@@ -111,7 +121,9 @@ fn run(job: &args::Job) -> Result<Answer, CommandError> {
     match job {
         args::Job::Sim(args) => sim::run(args),
         args::Job::Flows(args) => flows::run(args),
+        args::Job::Sweep(args) => sweep::run(args),
         args::Job::Model(args) => model::run(args),
+        args::Job::Advise(args) => advise::run(args),
         args::Job::Demo => demo::run(),
         args::Job::Bench(BenchCommand::Loopback(args)) => bench::loopback(args),
         args::Job::Bench(BenchCommand::Server(args)) => bench::server(args),

@@ -1,7 +1,7 @@
 //! `sdr model`: completion times from formulas, as a table or as one JSON document.
 
 use crate::args::flag;
-use crate::args::model::ModelArgs;
+use crate::args::model::{ModelArgs, SettingArgs};
 use crate::table::{Table, number, rows};
 use crate::{Answer, CommandError};
 use netem::spec::PathLength;
@@ -72,7 +72,7 @@ struct Allreduce {
 
 /// Runs it.
 pub fn run(args: &ModelArgs) -> Result<Answer, CommandError> {
-    let setting = setting(args)?;
+    let setting = setting(&args.setting)?;
     let wrong = |e| CommandError::Usage(explain(args, &e));
     let result = match args.allreduce {
         None => message(&*args.scheme.law(&setting).map_err(wrong)?, &setting),
@@ -96,7 +96,8 @@ pub fn run(args: &ModelArgs) -> Result<Answer, CommandError> {
     Ok(Answer { text, ..Answer::default() })
 }
 
-fn setting(args: &ModelArgs) -> Result<Setting, CommandError> {
+/// What the arguments ask for.
+pub fn setting(args: &SettingArgs) -> Result<Setting, CommandError> {
     let usage = |text: String| Err(CommandError::Usage(text));
     let rtt = match (args.rtt, args.distance, args.medium) {
         (Some(rtt), Some(distance), _) => {
@@ -121,22 +122,29 @@ fn setting(args: &ModelArgs) -> Result<Setting, CommandError> {
         burst: if args.loss.get() > 0.0 { args.burst } else { 1.0 },
     };
     // Of an allreduce the segments would be checked, and sizes named that nobody gave.
-    setting.check().map_err(|e| CommandError::Usage(explain(args, &e.into())))?;
+    setting.check().map_err(|e| CommandError::Usage(explain_setting(args, &e)))?;
     Ok(setting)
 }
 
 /// What to change, in terms of the command line.
 fn explain(args: &ModelArgs, error: &ModelError) -> String {
     match error {
-        ModelError::Setting(SettingError::Size { .. }) => {
+        ModelError::Setting(error) => explain_setting(&args.setting, error),
+        ModelError::XorBurst(_) => {
+            format!("{} with {}: {error}", flag("scheme", args.scheme), flag("burst", args.setting.burst))
+        }
+        _ => error.to_string(),
+    }
+}
+
+fn explain_setting(args: &SettingArgs, error: &SettingError) -> String {
+    match error {
+        SettingError::Size { .. } => {
             format!("{} with {}: {error}", flag("size", args.size), flag("mtu", args.mtu))
         }
-        ModelError::Setting(SettingError::LossTooHigh(_)) => format!("{}: {error}", flag("loss", args.loss)),
-        ModelError::Setting(SettingError::Long { .. }) => {
+        SettingError::LossTooHigh(_) => format!("{}: {error}", flag("loss", args.loss)),
+        SettingError::Long { .. } => {
             format!("{} at {}: {error}", flag("size", args.size), flag("rate", args.rate))
-        }
-        ModelError::XorBurst(_) => {
-            format!("{} with {}: {error}", flag("scheme", args.scheme), flag("burst", args.burst))
         }
         _ => error.to_string(),
     }

@@ -28,6 +28,7 @@ struct Document {
     elapsed_s: f64,
     packets_per_second: f64,
     packets_per_second_per_thread: f64,
+    events_per_second: f64,
     interrupted: bool,
 }
 
@@ -107,6 +108,7 @@ pub fn json(r: &Report) -> String {
         elapsed_s: r.elapsed.as_secs_f64(),
         packets_per_second: rate,
         packets_per_second_per_thread: rate / r.threads as f64,
+        events_per_second: r.events as f64 / r.elapsed.as_secs_f64(),
         interrupted: r.interrupted,
     };
     let mut text = serde_json::to_string_pretty(&document).expect("numbers and texts");
@@ -152,12 +154,13 @@ pub fn table(r: &Report) -> String {
     let rate = packets_per_second(r) / 1e6;
     _ = writeln!(
         text,
-        " {} packets in {:.2} s: {rate:.2} Mpacket/s on {} thread{}, {:.2} Mpacket/s a thread.",
+        " {} packets in {:.2} s: {rate:.2} Mpacket/s on {} thread{}, {:.2} Mpacket/s a thread, {:.2} Mevent/s.",
         r.packets.sent,
         r.elapsed.as_secs_f64(),
         r.threads,
         if r.threads == 1 { "" } else { "s" },
-        rate / r.threads as f64
+        rate / r.threads as f64,
+        r.events as f64 / r.elapsed.as_secs_f64() / 1e6
     );
     text
 }

@@ -5,7 +5,7 @@ use sdr_sdk::reliability::{Scheme, SelectiveRepeat, SrNack, Striped};
 use std::sync::Arc;
 
 /// One of each kind, as it is written on the command line.
-pub const ALL: &[&str] = &["sr", "sr-nack", "hybrid", "ec:32,8", "xor:32,8"];
+pub const ALL: &[&str] = &["auto", "sr", "sr-nack", "hybrid", "ec:32,8", "xor:32,8"];
 
 /// The scheme called `name`.
 pub fn find(name: &str) -> Result<Arc<dyn Scheme>, CommandError> {
@@ -14,6 +14,7 @@ pub fn find(name: &str) -> Result<Arc<dyn Scheme>, CommandError> {
         None => (name, None),
     };
     Ok(match (family, code) {
+        ("auto", None) => Arc::new(Striped::auto()),
         ("sr", None) => Arc::new(SelectiveRepeat::default()),
         ("sr-nack", None) => Arc::new(SrNack),
         ("hybrid", None) => Arc::new(Striped::hybrid()),
@@ -31,7 +32,9 @@ fn of_code<E: std::fmt::Display>(
 ) -> Result<Striped, CommandError> {
     let number = |text: &str| text.trim().parse::<u32>().ok();
     match code.split_once(',').map(|(k, m)| (number(k), number(m))) {
-        Some((Some(k), Some(m))) => make(k, m).map_err(|e| CommandError::Usage(format!("scheme {name:?}: {e}"))),
+        Some((Some(k), Some(m))) => {
+            make(k, m).map_err(|e| CommandError::Usage(format!("scheme {name:?}: {e}")))
+        }
         _ => Err(unknown(name, "a code is two whole numbers")),
     }
 }
@@ -42,5 +45,5 @@ fn unknown(name: &str, why: &str) -> CommandError {
 
 /// Their names, for messages.
 pub fn names() -> String {
-    "sr, sr-nack, hybrid, ec:K,M or xor:K,M, such as ec:32,8".to_owned()
+    "auto, sr, sr-nack, hybrid, ec:K,M or xor:K,M, such as ec:32,8".to_owned()
 }

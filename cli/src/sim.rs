@@ -44,6 +44,8 @@ pub struct Report {
     pub completion: Summary,
     /// Of all samples together.
     pub packets: PacketCounts,
+    /// Instants at which an end acted, in all samples together.
+    pub events: u64,
     pub elapsed: Duration,
     /// Ctrl-C came.
     pub interrupted: bool,
@@ -53,7 +55,6 @@ pub struct Report {
 pub fn run(args: &SimArgs) -> Result<Answer, CommandError> {
     let trial = trial(args)?;
     let asked = args.samples;
-    let cores = || std::thread::available_parallelism().map_or(1, |n| n.get() as u64);
     let threads = args.threads.unwrap_or_else(cores).min(asked);
     let stop = stop::on_ctrl_c()?;
     let bar = ProgressBar::new(asked).with_style(
@@ -74,6 +75,11 @@ pub fn run(args: &SimArgs) -> Result<Answer, CommandError> {
     Ok(Answer { text, interrupted: report.interrupted, failure: None })
 }
 
+/// Threads that run at once here.
+pub fn cores() -> u64 {
+    std::thread::available_parallelism().map_or(1, |n| n.get() as u64)
+}
+
 fn report(args: &SimArgs, trial: &Trial, done: &[Sample], threads: u64, elapsed: Duration) -> Report {
     let mut packets = PacketCounts::default();
     done.iter().for_each(|s| packets.add(&s.packets));
@@ -90,13 +96,14 @@ fn report(args: &SimArgs, trial: &Trial, done: &[Sample], threads: u64, elapsed:
         lower_bound: trial.lower_bound().expect("checked before it ran"),
         completion: Summary::of(done.iter().map(|s| s.completion).collect()),
         packets,
+        events: done.iter().map(|s| s.events).sum(),
         elapsed,
         interrupted: (done.len() as u64) < args.samples,
     }
 }
 
 /// What the arguments ask for.
-fn trial(args: &SimArgs) -> Result<Trial, CommandError> {
+pub fn trial(args: &SimArgs) -> Result<Trial, CommandError> {
     let usage = CommandError::Usage;
     let scheme = scheme(args)?;
     let mut path = path(&args.path)?;
@@ -119,7 +126,14 @@ fn trial(args: &SimArgs) -> Result<Trial, CommandError> {
     }
     let (bytes, payload) = (args.size, args.mtu);
     let known_loss = args.estimate.known(&path);
-    let trial = Trial { path, scheme, bytes: bytes.0, payload: payload.0 as u32, per_chunk: PACKETS_A_CHUNK, known_loss };
+    let trial = Trial {
+        path,
+        scheme,
+        bytes: bytes.0,
+        payload: payload.0 as u32,
+        per_chunk: PACKETS_A_CHUNK,
+        known_loss,
+    };
     let bound = trial.check().and_then(|()| trial.lower_bound());
     let bound = bound.map_err(|e| match e {
         TrialError::NoRate => usage("--link has no rate: add one, such as rate=400Gbit".to_owned()),

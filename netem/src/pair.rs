@@ -161,11 +161,10 @@ impl<N: Net> QpPair<N> {
         self.now = next;
         for end in 0..2 {
             if self.due(end).is_some_and(|d| d <= next) {
+                let timers = [self.contexts[end].poll(next), extra(end, next)];
                 // `due` asks for what the net has, and may moderate it: only the end's own timers count here.
-                let a = self.contexts[end].poll(next);
-                let a = a.filter(|&t| Some(t) != self.net.wake_at(end));
-                let b = extra(end, next);
-                self.wake[end] = [a, b].into_iter().flatten().min();
+                let net = self.net.wake_at(end);
+                self.wake[end] = timers.into_iter().flatten().filter(|&t| Some(t) != net).min();
             }
         }
         true
@@ -218,7 +217,14 @@ impl Pair {
 impl<N: Net> Pair<N> {
     /// A connection on the halves of each end.
     pub fn over(qps: QpPair<N>, halves: [Halves; 2], config: &ConnectionConfig) -> Self {
-        let [(ca, da), (cb, db)] = halves.map(|(s, r)| Connection::new(s, r, config.clone()));
+        Self::over_each(qps, halves, [config, config])
+    }
+
+    /// The same with settings of its own for each end.
+    pub fn over_each(qps: QpPair<N>, halves: [Halves; 2], config: [&ConnectionConfig; 2]) -> Self {
+        let [(sa, ra), (sb, rb)] = halves;
+        let (ca, da) = Connection::new(sa, ra, config[0].clone());
+        let (cb, db) = Connection::new(sb, rb, config[1].clone());
         Self { qps, connections: [ca, cb], drivers: [Some(da), Some(db)] }
     }
 

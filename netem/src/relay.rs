@@ -338,7 +338,7 @@ impl Relay {
         for i in 0..messages {
             let (message, datagrams) = receiver.message(i);
             let at = reading.place(message.stamp);
-            flow.touch(at);
+            flow.answered(at);
             self.reverse.count_drops(&mut flow.drops, message.drops);
             self.reverse.push(at, id, datagrams);
         }

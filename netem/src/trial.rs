@@ -9,8 +9,8 @@ use crate::sim::{Direction, NicCounters, SimConfig, SimPath};
 use crate::spec::PathSpec;
 use sdr_sdk::connection::ConnectionConfig;
 use sdr_sdk::context::{ContextConfig, QpConfig};
-use sdr_sdk::imm::ImmLayout;
 use sdr_sdk::ec::{Coder, DecodeJob, EcError, EncodeJob};
+use sdr_sdk::imm::ImmLayout;
 use sdr_sdk::reliability::{Loss, Scheme};
 use sdr_sdk::types::Nanos;
 use std::sync::Arc;
@@ -102,6 +102,8 @@ pub struct Sample {
     pub completion: Nanos,
     /// Packets of it.
     pub packets: PacketCounts,
+    /// Instants at which an end acted, the call included.
+    pub events: u64,
 }
 
 /// Why a sample has no result.
@@ -187,7 +189,7 @@ impl Trial {
             .rate(rate)
             .per_chunk(self.per_chunk)
             .coder(Arc::new(PayloadFree))
-            .parity_pool(self.parity_pool(rate))
+            .parity_pool(self.parity_pool()?)
             // What a long link with heavy loss needs.
             .progress_deadline(self.path.rtt().mul_div(200, 1).max(Nanos::from_secs(60)));
         let connection = match self.known_loss {
@@ -244,13 +246,20 @@ impl Trial {
         packets.control -= before.control;
         packets.retransmitted = delivered.repairs;
         packets.parity = delivered.parity;
-        Ok(Some(Sample { completion: delivered.at.since(start), packets }))
+        Ok(Some(Sample { completion: delivered.at.since(start), packets, events: steps }))
     }
 
-    /// A quarter of what is on its way.
-    fn parity_pool(&self, rate: u64) -> usize {
+    /// Memory that each end has for parity, at least 64 MiB: a quarter of what is on its way, or what a code with a fixed rate adds
+    /// to the whole message, with as much in reserve.
+    ///
+    /// # Errors
+    /// [`TrialError::NoRate`].
+    pub fn parity_pool(&self) -> Result<usize, TrialError> {
+        let rate = self.path.rate.ok_or(TrialError::NoRate)?.bits_per_second();
         let bits = u128::from(rate) * u128::from(self.path.rtt().0) / 1_000_000_000;
-        (bits / 8 / 4).max(64 << 20) as usize
+        let on_the_way = (bits / 8 / 4) as usize;
+        let whole = if self.scheme.protects_all() { 3 * self.bytes as usize } else { 0 };
+        Ok(on_the_way.max(whole).max(64 << 20))
     }
 
     fn counts(&self, pair: &Pair) -> PacketCounts {

@@ -254,6 +254,11 @@ impl Core {
                         qp.on_control(now, bytes);
                     }
                 }
+                Event::PathPayload { q, payload } => {
+                    if let Some(qp) = qp_of(qps, q).and_then(|id| qps[id].as_mut()) {
+                        qp.on_path_payload(payload);
+                    }
+                }
                 Event::QueueError { q, code, .. } => {
                     if let Some(qp) = qp_of(qps, q).and_then(|id| qps[id].as_mut()) {
                         qp.link.close(crate::qp::Closed::Queue(code));
@@ -431,7 +436,9 @@ impl Context {
                     qp.drain(at, &**engine);
                 }
                 qp.flush(now, &mut **fabric, &mut wakers);
-                wake_at = [wake_at, qp.wake_at(now)].into_iter().flatten().min();
+                // Asked again after the posts: only now is it known when there is room.
+                let fabric_at = qp.fabric_wake_at(&**fabric);
+                wake_at = [wake_at, fabric_at, qp.wake_at(now)].into_iter().flatten().min();
             }
             wake_at
         };

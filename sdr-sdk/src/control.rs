@@ -12,7 +12,7 @@
 //! | field | bytes | meaning |
 //! |---|---|---|
 //! | version | 1 | [`VERSION`] |
-//! | flags | 1 | 0x01 `to_receiver`, 0x02 `reply_wanted`, 0x04 close, 0x08 drain, 0x10 echo; others are zero |
+//! | flags | 1 | 0x01 `to_receiver`, 0x02 `reply_wanted`, 0x04 close, 0x08 drain, 0x10 echo, 0x20 path; others are zero |
 //! | granted | 8 | next seq that will be granted |
 //! | grants seen | 8 | next seq whose grant is awaited |
 //! | closed | 8 | every earlier seq is closed by its sender |
@@ -23,6 +23,7 @@
 //! | close | 1 | code of a [`CloseReason`] |
 //! | drain | 8 + 8 | first seq of a wholly closed round, packets posted on its generation since the connection began |
 //! | echo | 8 + 8 | newest `sent at` from the peer; how long ago it came in, ns |
+//! | path | 4 | payload bytes of a packet that the path from the sender carries, less than the queue pair's |
 //! | entry, repeated | 17 or 29 | see below |
 //! | upper payload | rest | opaque |
 //!
@@ -46,7 +47,7 @@ use crate::types::{Nanos, Seq};
 use wire::Reader;
 
 /// Format version that is written, and the only one that is read.
-pub const VERSION: u8 = 2;
+pub const VERSION: u8 = 3;
 
 /// Most packets in a chunk.
 pub const MAX_PER_CHUNK: u8 = 64;
@@ -56,7 +57,8 @@ const REPLY_WANTED: u8 = 0x02;
 const CLOSE: u8 = 0x04;
 const DRAIN: u8 = 0x08;
 const ECHO: u8 = 0x10;
-const ALL_FLAGS: u8 = TO_RECEIVER | REPLY_WANTED | CLOSE | DRAIN | ECHO;
+const PATH: u8 = 0x20;
+const ALL_FLAGS: u8 = TO_RECEIVER | REPLY_WANTED | CLOSE | DRAIN | ECHO | PATH;
 
 const KEYED: u8 = 0x80;
 
@@ -64,11 +66,12 @@ const FIXED: usize = 51;
 const CLOSE_LEN: usize = 1;
 const DRAIN_LEN: usize = 16;
 const ECHO_LEN: usize = 16;
+const PATH_LEN: usize = 4;
 const PLAIN_ENTRY: usize = 17;
 const KEYED_ENTRY: usize = 29;
 
 /// Largest upper payload beside any header, in bytes.
-pub const MAX_UPPER: usize = MAX_CONTROL - FIXED - CLOSE_LEN - DRAIN_LEN - ECHO_LEN;
+pub const MAX_UPPER: usize = MAX_CONTROL - FIXED - CLOSE_LEN - DRAIN_LEN - ECHO_LEN - PATH_LEN;
 
 /// Where the number of entries stands.
 const COUNT_AT: usize = FIXED - 1;
@@ -144,6 +147,9 @@ pub struct Header {
     pub sent_at: Nanos,
     /// The newest `sent_at` that the peer had from us, and how long before `sent_at` it came in.
     pub echo: Option<(Nanos, Nanos)>,
+    /// Payload bytes of a packet that the path from the peer's send half to us carries, where that became less than the
+    /// queue pair's.
+    pub path: Option<u32>,
 }
 
 impl Header {
@@ -158,6 +164,9 @@ impl Header {
         }
         if self.echo.is_some() {
             n += ECHO_LEN;
+        }
+        if self.path.is_some() {
+            n += PATH_LEN;
         }
         n
     }
@@ -174,6 +183,7 @@ impl Header {
             (self.close.is_some(), CLOSE),
             (self.drain.is_some(), DRAIN),
             (self.echo.is_some(), ECHO),
+            (self.path.is_some(), PATH),
         ]
         .into_iter()
         .filter(|&(on, _)| on)
@@ -337,6 +347,9 @@ pub fn encode(
         out.extend_from_slice(&sent_at.0.to_be_bytes());
         out.extend_from_slice(&hold.0.to_be_bytes());
     }
+    if let Some(path) = header.path {
+        out.extend_from_slice(&path.to_be_bytes());
+    }
     let mut count = 0u8;
     let end = MAX_CONTROL - upper.len();
     let mut entries = entries.into_iter();
@@ -397,6 +410,7 @@ impl<'a> Datagram<'a> {
             drain: None,
             sent_at: Nanos(sent_at),
             echo: None,
+            path: None,
         };
         if flags & CLOSE != 0 {
             header.close = Some(CloseReason::from_code(r.u8().ok_or(DecodeError::Truncated)?));
@@ -408,6 +422,9 @@ impl<'a> Datagram<'a> {
         if flags & ECHO != 0 {
             let sent_at = Nanos(r.u64().ok_or(DecodeError::Truncated)?);
             header.echo = Some((sent_at, Nanos(r.u64().ok_or(DecodeError::Truncated)?)));
+        }
+        if flags & PATH != 0 {
+            header.path = Some(r.u32().ok_or(DecodeError::Truncated)?);
         }
         let entries = Entries { bytes: r, left, seq: Seq(first) };
         for _ in 0..left {

@@ -12,7 +12,8 @@ use crate::memory::{RawSlice, Region, RegionId};
 use crate::types::{Channel, Generation, Nanos, QueueSet, SlotGen};
 use std::os::fd::BorrowedFd;
 
-/// Largest control datagram in bytes: 1,200 with the header of the software NIC, which passes every path that IPv6 allows.
+/// Largest control datagram in bytes: 1,200 with the header of the software NIC, which passes every path that IPv6 allows:
+/// 1,248 of 1,280 bytes with its headers.
 pub const MAX_CONTROL: usize = 1_164;
 
 /// What a fabric can do.
@@ -274,6 +275,13 @@ pub enum Event<'a> {
         /// Its bytes.
         bytes: &'a [u8],
     },
+    /// The path to the peer carries no packets of more than `payload` bytes any more.
+    PathPayload {
+        /// Queues.
+        q: QueueSet,
+        /// Payload bytes of a packet; less than before.
+        payload: u32,
+    },
     /// One queue is unusable until it is rebuilt.
     QueueError {
         /// Queues.
@@ -368,6 +376,11 @@ pub unsafe trait Fabric: Send {
 
     /// Sends a control datagram of at most [`MAX_CONTROL`] bytes, unreliably; false when there is no room now.
     fn control(&mut self, now: Nanos, q: QueueSet, msg: &[u8]) -> bool;
+
+    /// Packets of `payload` bytes seem not to reach the peer, although it is heard; `rtt` is the round trip as far as known.
+    /// A fabric that can find out what the path carries does, within bounds however often it is asked, and reports
+    /// [`Event::PathPayload`] when that is less.
+    fn doubt_payload(&mut self, _now: Nanos, _q: QueueSet, _payload: u32, _rtt: Nanos) {}
 
     /// Makes progress on `ch` and reports it; what belongs to no channel (control) is reported with channel 0. Bounded work a call; true when it stopped at the bound, so that packets
     /// may still wait.

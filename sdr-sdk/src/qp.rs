@@ -29,9 +29,9 @@ pub use recv::{RecvHandle, RecvOptions, RecvQp, Retire};
 pub use send::{Path, SendHandle, SendQp, SendState, Stream, StreamError};
 pub use send_side::NextGrant;
 
-use crate::memory::{RecvBuf, SendBuf};
 use crate::context::{Context, QpId};
 use crate::engine::EngineCounters;
+use crate::memory::{RecvBuf, SendBuf};
 use crate::slots::ArmError;
 use crate::types::Nanos;
 use crate::wake::wake_all;
@@ -194,11 +194,6 @@ macro_rules! both_halves {
                 self.shared.with(|qp| qp.link.close(Closed::Here));
             }
 
-            /// Closes the queue pair: the peer sent something that the protocol does not allow.
-            pub(crate) fn violated(&self, what: &'static str) {
-                self.shared.with(|qp| qp.link.close(Closed::Protocol(what)));
-            }
-
             /// Registers memory for the layer above.
             pub(crate) fn register(&self, len: usize) -> Option<SendBuf> {
                 self.shared.context().register(len).ok().map(RecvBuf::freeze)
@@ -277,7 +272,7 @@ impl Shared {
             let mut core = self.0.ctx.lock();
             let (qp, fabric, _) = core.parts(self.0.id)?;
             qp.flush(now, fabric, &mut wakers);
-            qp.wake_at(now)
+            [qp.wake_at(now), qp.fabric_wake_at(fabric)].into_iter().flatten().min()
         };
         wake_all(wakers);
         wake_at

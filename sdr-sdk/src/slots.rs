@@ -254,6 +254,11 @@ impl RecvSlots {
         self.armed
     }
 
+    /// Whether buffers of completed receives wait for fabric or engine.
+    pub(crate) fn retiring(&self) -> bool {
+        self.retiring > 0
+    }
+
     /// L: slot reuse waits at least this long after `closed` was received.
     pub(crate) fn set_lifetime(&mut self, l: Nanos) {
         self.lifetime = l;

@@ -3,6 +3,9 @@
 //! Each message has contents of its own, so that a received buffer says which message it holds. Invariant: a run that
 //! does not end by its virtual limit, or that polls without end, panics; nothing waits for a wall clock.
 
+use crate::nets::FaultNet;
+use netem::link::Link;
+use netem::sim::{Direction, Frame, Granularity, NicCounters, Verdict};
 use netem::spec::PathSpec;
 use netem::{Net, Pair, PairConfig, SimConfig, SimNet};
 use sdr_sdk::connection::{ConnectionConfig, Received, RecvError, RecvResult, SendResult, Transfer};
@@ -100,19 +103,38 @@ pub struct Bed<N = SimNet> {
     ended: [[usize; 2]; 2],
 }
 
-impl Bed {
+/// On the simulated net.
+pub type SimBed = Bed<SimNet>;
+
+impl<N: FaultNet> Bed<N> {
     /// Two connected ends.
     ///
     /// # Panics
     /// When the settings are refused.
     pub fn new(config: PairConfig) -> Self {
-        let pair = match Pair::new(config) {
-            Ok(pair) => pair,
+        match N::pair(config) {
+            Ok(pair) => Self::over(pair),
             Err(e) => panic!("{e}"),
-        };
-        Self::over(pair)
+        }
     }
 
+    /// Lets `decide` judge each packet and control datagram of a direction, in place of an earlier tap.
+    pub fn tap(&self, direction: Direction, decide: impl FnMut(&Frame<'_>) -> Verdict + Send + 'static) {
+        self.pair.qps.net.fault(direction, Granularity::Packet, decide);
+    }
+
+    /// Reads or changes the link of a direction.
+    pub fn link<R>(&self, direction: Direction, f: impl FnOnce(&mut Link) -> R) -> R {
+        self.pair.qps.net.path(direction, f)
+    }
+
+    /// What an end counted.
+    pub fn counters(&self, end: u16) -> NicCounters {
+        self.pair.qps.net.counted(end)
+    }
+}
+
+impl<N: Net> Bed<N> {
     /// Whether the first bytes of a received message are those of the `index`-th send of `sender`.
     pub fn holds(sender: usize, index: usize, received: &[u8]) -> bool {
         received.iter().enumerate().all(|(i, b)| *b == byte(tag(sender, index), i))

@@ -1,10 +1,11 @@
 //! Faults that hit control datagrams by what they say.
 
-use netem::sim::{Direction, Frame, FrameKind, Verdict};
-use netem::{Pair, SimNet};
+use crate::nets::FaultNet;
+use netem::Pair;
+use netem::sim::{Direction, Forged, Frame, FrameKind, Verdict};
 use sdr_sdk::connection::frames::{self, Frames};
 use sdr_sdk::control::Datagram;
-use sdr_sdk::types::{Nanos, Seq};
+use sdr_sdk::types::{Nanos, QueueSet, Seq};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -17,6 +18,8 @@ pub enum Kind {
     Announce,
     /// What arrived.
     Report,
+    /// Packets that are asked for; only of schemes with parity.
+    Want,
     /// How receives ended.
     Done,
     /// No grants and nothing of the layer above.
@@ -74,6 +77,7 @@ impl Facts {
             Kind::Cts => d.entries().len() > 0,
             Kind::Announce => frame(|f| matches!(f, frames::Frame::Announce(_))),
             Kind::Report => frame(|f| matches!(f, frames::Frame::Report(_))),
+            Kind::Want => frame(|f| matches!(f, frames::Frame::Want(_))),
             Kind::Done => frame(|f| matches!(f, frames::Frame::Done(_))),
             Kind::FactsOnly => d.entries().len() == 0 && d.upper.is_empty() && d.header.close.is_none(),
             Kind::GrantsSeen => {
@@ -96,11 +100,11 @@ impl Facts {
 ///
 /// # Panics
 /// The tap panics on a datagram that does not decode: the ends would have written it.
-pub fn afflict(net: &SimNet, direction: Direction, kind: Kind, fault: Fault) -> Arc<AtomicU64> {
+pub fn afflict<N: FaultNet>(net: &N, direction: Direction, kind: Kind, fault: Fault) -> Arc<AtomicU64> {
     let hits = Arc::new(AtomicU64::new(0));
     let count = hits.clone();
     let mut facts = Facts::default();
-    net.tap(direction, Default::default(), move |f: &Frame<'_>| {
+    net.fault(direction, Default::default(), move |f: &Frame<'_>| {
         let FrameKind::Control(bytes) = f.kind else { return Verdict::Pass };
         let Ok(d) = Datagram::decode(bytes) else { panic!("an end wrote {bytes:?}") };
         if !facts.says(kind, &d) {
@@ -122,7 +126,21 @@ pub fn afflict(net: &SimNet, direction: Direction, kind: Kind, fault: Fault) -> 
     hits
 }
 
+/// A control datagram with the facts of `known`, which an end sent, and other contents: frames for the peer's receiving half, or for
+/// its sending half.
+///
+/// # Panics
+/// When `known` does not decode.
+pub fn forge(known: &[u8], to_receiver: bool, upper: &[u8]) -> Forged {
+    let Ok(d) = Datagram::decode(known) else { panic!("an end wrote {known:?}") };
+    let mut bytes = known[..known.len() - d.upper.len()].to_vec();
+    // Two flags: for whom it is, and whether it wants an answer.
+    bytes[1] = bytes[1] & !0x03 | u8::from(to_receiver);
+    bytes.extend_from_slice(upper);
+    Forged::Control { q: QueueSet(0), bytes, valid: true }
+}
+
 /// Control datagrams that both ends sent so far.
-pub fn datagrams(pair: &Pair) -> u64 {
-    pair.qps.net.counters(0).control_sent + pair.qps.net.counters(1).control_sent
+pub fn datagrams<N: FaultNet>(pair: &Pair<N>) -> u64 {
+    pair.qps.net.counted(0).control_sent + pair.qps.net.counted(1).control_sent
 }

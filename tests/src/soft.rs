@@ -106,7 +106,11 @@ impl Log {
 
     /// For a tap that does more.
     pub fn add(&self, f: &netem::memory_link::MemoryFrame<'_>) {
-        let seen = Seen { now: f.now, to: f.to, bytes: f.bytes.to_vec() };
+        self.push(Seen { now: f.now, to: f.to, bytes: f.bytes.to_vec() });
+    }
+
+    /// Adds an entry.
+    pub fn push(&self, seen: Seen) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(seen);
     }
 

@@ -113,6 +113,7 @@ fn agrees(bytes: u64, published: f64) {
         bytes,
         payload: PACKET as u32,
         per_chunk: 16,
+        known_loss: None,
     };
     let samples = trial.run(SAMPLES, 2, &|_| true).expect("every sample ends");
     let mut times: Vec<f64> = samples.iter().map(|s| s.completion.0 as f64).collect();

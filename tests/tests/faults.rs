@@ -1,7 +1,8 @@
 //! Faults: whatever the path, the peer or foreign code does, every transfer ends in bounded virtual time, with the right
 //! bytes or a typed error.
 //!
-//! All but `foreign` run with each scheme: `sr`, `nack`.
+//! All but `foreign` run with each scheme: `sr`, `nack`, `hybrid`; what needs only a tap runs over software NICs too:
+//! `memory`, `udp`.
 //!
 //! | module | faults |
 //! |---|---|
@@ -16,7 +17,15 @@
 
 #[path = "faults/foreign.rs"]
 mod foreign;
+#[path = "faults/hybrid.rs"]
+mod hybrid;
+#[cfg(target_os = "linux")]
+#[path = "faults/memory.rs"]
+mod memory;
 #[path = "faults/nack.rs"]
 mod nack;
 #[path = "faults/sr.rs"]
 mod sr;
+#[cfg(target_os = "linux")]
+#[path = "faults/udp.rs"]
+mod udp;

@@ -4,7 +4,7 @@ use netem::sim::{Direction, FrameKind, Granularity, Verdict};
 use netem::{PairConfig, Trial};
 use sdr_sdk::reliability::{Scheme, SelectiveRepeat, SrNack};
 use sdr_sdk::types::{Channel, Nanos};
-use sdr_tests::bed::{Bed, PACKET, RTT, USUAL, config_of};
+use sdr_tests::bed::{PACKET, RTT, SimBed as Bed, USUAL, config_of};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -20,7 +20,7 @@ const BDP: usize = 488;
 /// Mean slowdown of messages over a path like that of the published figures.
 fn slowdown(scheme: Arc<dyn Scheme>, bytes: u64, loss: &str, samples: u64) -> f64 {
     let path = format!("rtt=25ms,rate=400Gbit,seed=5,{loss}").parse().expect("a path");
-    let trial = Trial { path, scheme, bytes, payload: 4096, per_chunk: 16 };
+    let trial = Trial { path, scheme, bytes, payload: 4096, per_chunk: 16, known_loss: None };
     let bound = trial.lower_bound().expect("a rate").0 as f64;
     let samples = trial.run(samples, 2, &|_| true).expect("every sample ends");
     samples.iter().map(|s| s.completion.0 as f64 / bound).sum::<f64>() / samples.len() as f64

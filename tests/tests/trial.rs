@@ -6,7 +6,14 @@ use std::sync::Arc;
 
 fn trial(spec: &str, bytes: u64) -> Trial {
     let path = spec.parse().expect("a path");
-    Trial { path, scheme: Arc::new(SelectiveRepeat::default()), bytes, payload: 4096, per_chunk: 16 }
+    Trial {
+        path,
+        scheme: Arc::new(SelectiveRepeat::default()),
+        bytes,
+        payload: 4096,
+        per_chunk: 16,
+        known_loss: None,
+    }
 }
 
 #[test]

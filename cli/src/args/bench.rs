@@ -170,7 +170,24 @@ pub struct InfoArgs {
 /// Two weeks of 64 B messages.
 const MAX_COUNT: u64 = 1_000_000_000_000;
 
-const LOOPBACK_EXAMPLES: &str = "\
+/// What the table counts; both commands that show it explain it.
+macro_rules! columns {
+    () => {
+        "\
+Packets of the measured messages:
+  #received     everything that came, copies included
+  #lost         dropped by the link or its queue, control too; without a link sent - received
+  #duplicate    came for a message under way that had it already
+  #late         came for a message that had ended: copies that were sent again too early
+  #corrupt      had a wrong checksum
+  #local_drops  found no room in a socket's buffer: this host was too slow, not the link
+'unknown' is what the other side could not tell any more.
+"
+    };
+}
+
+const LOOPBACK_EXAMPLES: &str = concat!(
+    "\
 Examples:
   sdr bench loopback --count 100
   sdr bench loopback --link rtt=10ms,rate=1Gbit,loss=1e-3 --size 8MiB --count 50 --json
@@ -179,13 +196,22 @@ Examples:
 
 A message is timed from the call that sends it until the sender knows that all of it arrived.
 slowdown = time / (RTT + bytes / rate), the lossless bound; with more than one in flight messages wait for each other.
-Lost packets are those that the link or its queue dropped, control datagrams included; without a link, sent - received.
-Corrupt or failed messages give exit code 1. Ctrl-C ends with what was measured (exit code 130).";
 
-const CLIENT_EXAMPLES: &str = "\
+",
+    columns!(),
+    "
+Corrupt or failed messages give exit code 1. Ctrl-C ends with what was measured (exit code 130)."
+);
+
+const CLIENT_EXAMPLES: &str = concat!(
+    "\
 Examples, with 'sdr bench server' on the other host:
   sdr bench client 192.0.2.7 --size 64MiB --rate 9Gbit --inflight 4 --duration 30s --interval 1s
   sdr bench client 192.0.2.7 -R -P 4 --rate 9Gbit
 
+",
+    columns!(),
+    "
 Choose --rate below what the path carries, or --congestion delay, which finds it.
-Corrupt or failed messages give exit code 1. Ctrl-C ends with what was measured (exit code 130).";
+Corrupt or failed messages give exit code 1. Ctrl-C ends with what was measured (exit code 130)."
+);

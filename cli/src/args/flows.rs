@@ -1,7 +1,7 @@
 //! What `sdr sim flows` was given.
 
 use super::{burst, mtu, positive_duration, whole};
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, ValueEnum};
 use netem::units::{BitRate, ByteSize, Duration, Probability};
 use sdr_sdk::connection::congestion::{CongestionControl, Delay, Fixed};
 use serde::{Deserialize, Serialize};
@@ -74,18 +74,6 @@ impl fmt::Display for QueueSize {
     }
 }
 
-/// What `sdr sim` does beside single messages.
-#[derive(Subcommand, Clone)]
-pub enum SimCommand {
-    /// Connections that share one link with a bounded queue
-    ///
-    /// Each connection has so many messages under way, always. Figures are those of the second half of the time; its first
-    /// half belongs to the starts. Everything counts as utilisation that takes time on the wire, parity, repairs and control
-    /// datagrams included; goodput is what was delivered.
-    #[command(allow_negative_numbers = true, after_help = EXAMPLES)]
-    Flows(Box<FlowsArgs>),
-}
-
 /// `sdr sim flows`.
 #[derive(Args, Clone)]
 pub struct FlowsArgs {
@@ -143,7 +131,7 @@ pub struct FlowsArgs {
     pub burst: f64,
 }
 
-const EXAMPLES: &str = "\
+pub const EXAMPLES: &str = "\
 Examples:
   sdr sim flows --flows 4 --compare
   sdr sim flows --flows 8 --queue 0.1bdp --loss 1e-3 --json

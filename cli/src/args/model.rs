@@ -12,18 +12,26 @@ pub struct ModelArgs {
     /// Reliability scheme: sr, sr-nack, ec:K,M, xor:K,M or hybrid
     #[arg(long, value_name = "NAME", default_value = "sr", value_parser = scheme)]
     pub scheme: SchemeModel,
-    /// Message length; of --allreduce, the buffer of a site
-    #[arg(long, value_name = "BYTES", default_value = "128MiB")]
-    pub size: ByteSize,
-    /// Payload bytes of a packet
-    #[arg(long, value_name = "BYTES", default_value = "4KiB", value_parser = mtu)]
-    pub mtu: ByteSize,
-    /// A ring allreduce over N sites instead of one message; its quantiles are drawn, from the same seed each time
+    /// A ring allreduce over N sites, with a buffer of --size at each, instead of one message; its quantiles are drawn, from
+    /// the same seed each time
     #[arg(long, value_name = "N", value_parser = |s: &str| whole(s, 2..=MAX_SITES))]
     pub allreduce: Option<u64>,
     /// Print one JSON document instead of the table
     #[arg(long)]
     pub json: bool,
+    #[command(flatten)]
+    pub setting: SettingArgs,
+}
+
+/// A message on a path, as the formulas see them.
+#[derive(Args, Clone)]
+pub struct SettingArgs {
+    /// Message length
+    #[arg(long, value_name = "BYTES", default_value = "128MiB")]
+    pub size: ByteSize,
+    /// Payload bytes of a packet
+    #[arg(long, value_name = "BYTES", default_value = "4KiB", value_parser = mtu)]
+    pub mtu: ByteSize,
 
     /// Rate
     #[arg(long, value_name = "RATE", default_value = "400Gbit", help_heading = "Link")]
@@ -40,7 +48,7 @@ pub struct ModelArgs {
     /// Average loss in packets, at most 0.99
     #[arg(long, value_name = "P", default_value = "1e-5", help_heading = "Link")]
     pub loss: Probability,
-    /// Mean burst of losses in packets; 1 means independent losses; not for xor
+    /// Mean burst of losses in packets; 1 means independent losses; xor has no formula for others
     #[arg(long, value_name = "PACKETS", default_value = "1", value_parser = burst, help_heading = "Link")]
     pub burst: f64,
 }

@@ -57,6 +57,26 @@ pub struct Measured {
     pub lost: Option<String>,
 }
 
+impl Measured {
+    /// Of a run that was interrupted before anything could be.
+    pub fn nothing() -> Self {
+        Self {
+            payload: 0,
+            channels: 0,
+            gso: false,
+            sent: Outgoing::default(),
+            received: Incoming::default(),
+            server_sent: Some(Outgoing::default()),
+            server_received: Some(Incoming::default()),
+            link: None,
+            min_rtt: None,
+            cpu_s: 0.0,
+            interrupted: true,
+            lost: None,
+        }
+    }
+}
+
 /// Runs it from `end` against the server at `to`, which `link` may be in front of.
 pub fn run(
     plan: &Plan,
@@ -70,7 +90,7 @@ pub fn run(
     let scheme = schemes::find(&plan.run.scheme)?;
     let halves = connect(&mut end, to, std::iter::once(Talk::qp()), stop)?.pop();
     let halves = halves.ok_or_else(|| failed("no connection".to_owned()))?;
-    let (mut talk, driver) = Talk::new(&end.context, halves, MAX_MESSAGE).map_err(failed)?;
+    let (mut talk, driver) = Talk::new("the server", &end.context, halves, MAX_MESSAGE).map_err(failed)?;
     end.driver.add(driver);
     talk.say(&ToServer::Run(plan.run.clone())).map_err(failed)?;
     let key = match hear(&mut end, &mut talk, stop)? {
@@ -215,8 +235,12 @@ impl<'a> Course<'a> {
         }
         self.watch.turn(now, side);
         if let Err(e) = self.talk(now, side, talk) {
-            self.lost = Some(e);
             side.abandon(true);
+            self.lost = Some(match side.so_far().failed {
+                0 => e,
+                1 => format!("{e}, 1 message unfinished"),
+                n => format!("{e}, {n} messages unfinished"),
+            });
             return true;
         }
         if self.link.is_some_and(|l| !l.running()) {

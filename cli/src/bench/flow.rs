@@ -18,6 +18,9 @@ use sdr_sdk::types::{Nanos, Seq};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+/// Between warm-up and measuring, at most.
+const LONGEST_QUIET: Nanos = Nanos::from_millis(500);
+
 /// What all connections of a run share at one side.
 pub struct Shared {
     pub run: Run,
@@ -53,9 +56,13 @@ pub enum Role {
 #[derive(Default)]
 pub struct Outflow {
     stream: u64,
+    first: Seq,
     next: u64,
     under_way: VecDeque<(bool, Nanos, Transfer<SendResult>)>,
     stopped: bool,
+    /// The slowest message of the warm-up.
+    warmup_took: Nanos,
+    quiet_until: Option<Nanos>,
     pub delivered: u64,
     pub measured: u64,
     pub failed: u64,
@@ -64,6 +71,7 @@ pub struct Outflow {
     pub span: Option<(Nanos, Nanos)>,
     pub packets: u64,
     pub repairs: u64,
+    pub parity: u64,
     pub times: Times,
 }
 
@@ -82,6 +90,7 @@ pub struct Inflow {
     pub corrupt: u64,
     pub failed: u64,
     pub why: Option<String>,
+    /// Counted when no packet of a measured message had come.
     base: EngineCounters,
 }
 
@@ -102,7 +111,8 @@ impl Flow {
         halves: (SendQp, RecvQp),
     ) -> Result<(Self, ConnectionDriver), String> {
         let run = &shared.run;
-        let (payload, first, max) = (halves.0.payload(), halves.1.next_seq(), halves.0.max_message());
+        let (payload, max) = (halves.0.payload(), halves.0.max_message());
+        let (send_first, recv_first) = (halves.0.next_seq(), halves.1.next_seq());
         if run.size > max {
             let size = netem::units::ByteSize(run.size);
             return Err(format!(
@@ -121,8 +131,10 @@ impl Flow {
         // Two streams a connection, one a direction.
         let stream = |forward: bool| u64::from(index) * 2 + u64::from(forward);
         let is_client = role == Role::Client;
-        let out = sends.then(|| Outflow { stream: stream(is_client), ..Outflow::default() });
-        let in_ = receives.then(|| Inflow { stream: stream(!is_client), first, ..Inflow::default() });
+        let out =
+            sends.then(|| Outflow { stream: stream(is_client), first: send_first, ..Outflow::default() });
+        let in_ =
+            receives.then(|| Inflow { stream: stream(!is_client), first: recv_first, ..Inflow::default() });
         let mut flow = Self { connection, out, in_, shared: shared.clone() };
         if let Some(in_) = &mut flow.in_ {
             for _ in 0..run.receives() {
@@ -140,6 +152,7 @@ impl Flow {
             busy |= out.turn(now, &self.connection, &self.shared);
         }
         if let Some(in_) = &mut self.in_ {
+            in_.follow_warmup(self.connection.stats().arrivals, self.shared.run.warmup);
             busy |= in_.turn(&self.connection, &self.shared);
         }
         busy
@@ -192,8 +205,7 @@ impl Outflow {
         let mut busy = false;
         while !self.stopped && (self.under_way.len() as u64) < run.inflight {
             let measured = self.next >= run.warmup;
-            // Measuring begins when the warm-up is over.
-            if measured && self.span.is_none() && !self.under_way.is_empty() {
+            if measured && self.span.is_none() && !self.warmed_up(now) {
                 break;
             }
             let counted = run.count.is_some_and(|count| self.next >= run.warmup + count);
@@ -215,6 +227,13 @@ impl Outflow {
         busy
     }
 
+    /// Whether measuring may begin: when copies of packets of the warm-up, which may still be on their way, have arrived
+    /// too. None of them is slower than the slowest message was.
+    fn warmed_up(&mut self, now: Nanos) -> bool {
+        let quiet = self.warmup_took.min(LONGEST_QUIET);
+        self.under_way.is_empty() && now >= *self.quiet_until.get_or_insert(now + quiet)
+    }
+
     fn ended(
         &mut self,
         now: Nanos,
@@ -230,13 +249,16 @@ impl Outflow {
                     self.measured += 1;
                     self.packets += done.packets;
                     self.repairs += done.repairs;
+                    self.parity += done.parity;
                     self.times.record(done.at.since(since).0);
                     self.span = self.span.map(|(from, to)| (from, to.max(done.at)));
+                } else {
+                    self.warmup_took = self.warmup_took.max(done.at.since(since));
                 }
             }
             Err(e) => {
                 self.failed += 1;
-                self.why.get_or_insert_with(|| e.to_string());
+                self.why.get_or_insert_with(|| e.counted_from(self.first).to_string());
                 self.span = self.span.map(|(from, to)| (from, to.max(now)));
                 if connection.ended() {
                     self.stop();
@@ -247,6 +269,14 @@ impl Outflow {
 }
 
 impl Inflow {
+    /// What comes between the last message of the warm-up and the first packet after it are copies of packets of the
+    /// warm-up: they are not measured.
+    fn follow_warmup(&mut self, now: EngineCounters, warmup: u64) {
+        if self.ended < warmup || now.fresh == self.base.fresh {
+            self.base = now;
+        }
+    }
+
     fn turn(&mut self, connection: &Connection, shared: &Shared) -> bool {
         while let Some(result) = self.posted.front_mut().and_then(Transfer::try_take) {
             self.posted.pop_front();
@@ -258,7 +288,7 @@ impl Inflow {
                     if !ended {
                         self.failed += 1;
                     }
-                    self.why.get_or_insert_with(|| e.why.to_string());
+                    self.why.get_or_insert_with(|| e.why.counted_from(self.first).to_string());
                     if let Some(buf) = e.buf.filter(|_| !ended) {
                         self.posted.push_back(connection.recv(buf));
                     }
@@ -283,8 +313,6 @@ impl Inflow {
         let measured = number >= run.warmup;
         if measured {
             self.measured += 1;
-        } else if number + 1 == run.warmup {
-            self.base = connection.stats().arrivals;
         }
         if !run.verify {
             return self.post(got.buf, connection);

@@ -67,17 +67,23 @@ pub struct Slowdown {
     pub p999: f64,
 }
 
+/// None, which is null in JSON, where a side that counted it could not tell any more.
 #[derive(Default, Serialize)]
 pub struct Packets {
-    pub sent: u64,
-    pub received: u64,
-    pub lost: u64,
-    pub retransmitted: u64,
-    pub parity: u64,
-    pub duplicate: u64,
-    pub late: u64,
-    pub corrupt: u64,
-    pub local_drops: u64,
+    pub sent: Option<u64>,
+    pub received: Option<u64>,
+    pub lost: Option<u64>,
+    pub retransmitted: Option<u64>,
+    pub parity: Option<u64>,
+    pub duplicate: Option<u64>,
+    pub late: Option<u64>,
+    pub corrupt: Option<u64>,
+    pub local_drops: Option<u64>,
+}
+
+/// A number of packets, for people.
+pub fn packets(n: Option<u64>) -> String {
+    n.map_or("unknown".to_owned(), |n| n.to_string())
 }
 
 /// A result in the forms it is shown in.
@@ -102,6 +108,8 @@ impl Report {
     /// Brings both sides' figures together.
     pub fn new(plan: &Plan, setting: &Setting<'_>, m: Measured, intervals: Vec<Interval>) -> Self {
         let run = &plan.run;
+        let (senders_told, receivers_told) =
+            (!run.reverse || m.server_sent.is_some(), !run.forward || m.server_received.is_some());
         let (server_sent, server_received) =
             (m.server_sent.unwrap_or_default(), m.server_received.unwrap_or_default());
         let outgoing: [&Outgoing; 2] = [&m.sent, &server_sent];
@@ -116,25 +124,30 @@ impl Report {
         let per_second = |x: f64| if elapsed > 0.0 { x / elapsed } else { 0.0 };
         let bound = bound(setting, run.size, m.min_rtt);
         let bound_ns = bound.map_or(f64::NAN, |b| b.0 as f64);
+        let sent = |f| senders_told.then(|| out(f));
+        let received = |f| receivers_told.then(|| in_(f));
         let mut packets = Packets {
-            sent: out(|o| o.packets),
-            received: in_(|i| i.packets),
-            retransmitted: out(|o| o.repairs),
-            duplicate: in_(|i| i.duplicate),
-            late: in_(|i| i.late),
-            corrupt: in_(|i| i.corrupt_packets),
-            local_drops: in_(|i| i.local_drops),
+            sent: sent(|o| o.packets),
+            received: received(|i| i.packets),
+            retransmitted: sent(|o| o.repairs),
+            parity: sent(|o| o.parity),
+            duplicate: received(|i| i.duplicate),
+            late: received(|i| i.late),
+            corrupt: received(|i| i.corrupt_packets),
+            local_drops: received(|i| i.local_drops),
             ..Packets::default()
         };
-        packets.lost = packets.sent.saturating_sub(packets.received);
+        packets.lost =
+            packets.sent.zip(packets.received).map(|(sent, received)| sent.saturating_sub(received));
         if let Some((before, after)) = &m.link {
             let ways = [
                 (run.forward, &before.forward, &after.forward),
                 (run.reverse, &before.reverse, &after.reverse),
             ];
-            packets.lost = ways.iter().filter(|w| w.0).map(|(_, b, a)| link::lost(a) - link::lost(b)).sum();
+            packets.lost =
+                Some(ways.iter().filter(|w| w.0).map(|(_, b, a)| link::lost(a) - link::lost(b)).sum());
             let dropped = |s: &netem::relay::RelayStats| s.forward.receive_drops + s.reverse.receive_drops;
-            packets.local_drops += dropped(after) - dropped(before);
+            packets.local_drops = packets.local_drops.map(|n| n + dropped(after) - dropped(before));
         }
         let reasons = [&m.lost, &m.sent.why, &server_sent.why, &m.received.why, &server_received.why];
         let error = reasons.into_iter().find_map(Clone::clone);
@@ -359,12 +372,13 @@ fn packet_columns(d: &Document) -> Vec<(String, String)> {
         ("#received", p.received),
         ("#lost", p.lost),
         ("#retransmitted", p.retransmitted),
+        ("#parity", p.parity),
         ("#duplicate", p.duplicate),
         ("#late", p.late),
         ("#corrupt", p.corrupt),
         ("#local_drops", p.local_drops),
     ]
-    .map(|(name, n)| (name.to_owned(), n.to_string()))
+    .map(|(name, n)| (name.to_owned(), packets(n)))
     .into()
 }
 

@@ -153,7 +153,7 @@ impl Take<'_> {
             return Err(why);
         }
         let halves = self.endpoint.accept(self.context, client).map_err(|e| e.to_string())?;
-        let (talk, driver) = Talk::new(self.context, halves, MAX_MESSAGE)?;
+        let (talk, driver) = Talk::new("the client", self.context, halves, MAX_MESSAGE)?;
         self.driver.add(driver);
         let (from, began) = (client.from, self.now);
         self.sessions.push(Session { from, talk, began, work: None, reported: false });
@@ -199,7 +199,7 @@ impl Session {
                 });
                 match accepted {
                     Ok(side) => {
-                        let (key, memory) = (draw(), run.memory());
+                        let (key, memory) = (draw(), run.memory(run.reverse, run.forward));
                         let opened = (0..run.connections).map(|_| None).collect();
                         self.began = now;
                         self.work =
@@ -282,16 +282,15 @@ fn accept(run: &Run, reserved: u64) -> Result<Arc<dyn sdr_sdk::reliability::Sche
     if !run.forward && !run.reverse {
         return Err("neither side sends".to_owned());
     }
-    fits(run, reserved, 1)?;
+    fits(run, run.memory(run.reverse, run.forward), reserved)?;
     Ok(scheme)
 }
 
-/// Whether `sides` sides of the run have room in memory, beside what is `reserved`.
-pub fn fits(run: &Run, reserved: u64, sides: u64) -> Result<(), String> {
+/// Whether the bytes that a run needs can be had, beside what is `reserved`.
+pub fn fits(run: &Run, needed: u64, reserved: u64) -> Result<(), String> {
     let Some(available) = usage::available_bytes() else { return Ok(()) };
     // What is reserved may not have been touched yet.
     let most = (available / 4 * 3).saturating_sub(reserved);
-    let needed = run.memory().saturating_mul(sides);
     if needed <= most {
         return Ok(());
     }

@@ -83,6 +83,7 @@ impl Side {
             sum.failed += out.failed;
             sum.packets += out.packets;
             sum.repairs += out.repairs;
+            sum.parity += out.parity;
             sum.why = sum.why.take().or_else(|| out.why.clone());
             span = match (span, out.span) {
                 (Some(a), Some(b)) => Some((a.0.min(b.0), a.1.max(b.1))),
@@ -134,6 +135,20 @@ impl Side {
             sum.messages += flow.in_.as_ref().map_or(0, |i| i.measured);
         }
         sum
+    }
+
+    /// Messages and packets of the warm-up so far, of the direction that is ahead.
+    pub fn warm_up(&self) -> (u64, u64) {
+        let mut sum = [(0, 0); 2];
+        for flow in &self.flows {
+            let stats = flow.connection.stats();
+            let ways = [
+                (flow.out.as_ref().map_or(0, |o| o.delivered), stats.sent),
+                (flow.in_.as_ref().map_or(0, |i| i.arrived), stats.arrivals.seen),
+            ];
+            sum.iter_mut().zip(ways).for_each(|(sum, way)| *sum = (sum.0 + way.0, sum.1 + way.1));
+        }
+        sum[0].max(sum[1])
     }
 
     /// Smallest round-trip time that was measured on a connection.

@@ -63,7 +63,7 @@ impl Watch {
 
     /// Looks, when it is time to.
     pub fn turn(&mut self, now: Nanos, side: &Side) {
-        let Some(began) = self.began else { return };
+        let Some(began) = self.began else { return self.warm_up(now, side) };
         if now.since(self.drawn) >= REDRAW && !self.bar.is_hidden() {
             self.drawn = now;
             let so_far = side.so_far();
@@ -73,6 +73,17 @@ impl Watch {
         }
         if self.every.is_some_and(|every| now.since(self.since.0) >= every) {
             self.close(now, side);
+        }
+    }
+
+    /// A message of the warm-up may take long by itself: what has left is what moves.
+    fn warm_up(&mut self, now: Nanos, side: &Side) {
+        if now.since(self.drawn) >= REDRAW && !self.bar.is_hidden() {
+            self.drawn = now;
+            let (done, packets) = side.warm_up();
+            let all = side.shared.run.warmup * side.flows.len() as u64;
+            self.bar.set_message(format!("warm-up: {done} of {all}, {packets} packets so far"));
+            self.bar.tick();
         }
     }
 

@@ -63,10 +63,14 @@ impl Run {
         self.inflight + 2
     }
 
-    /// Memory that one side needs; the larger of both.
-    pub fn memory(&self) -> u64 {
-        let receives = u64::from(self.connections).saturating_mul(self.receives().saturating_mul(self.size));
-        receives.saturating_add(super::content::Pattern::source_len(self.size))
+    /// Memory that a side needs which `sends`, `receives` or both.
+    pub fn memory(&self, sends: bool, receives: bool) -> u64 {
+        let posted = u64::from(self.connections).saturating_mul(self.receives().saturating_mul(self.size));
+        let source = super::content::Pattern::source_len(self.size);
+        [(sends, source), (receives, posted)]
+            .into_iter()
+            .filter_map(|(needed, bytes)| needed.then_some(bytes))
+            .fold(0, u64::saturating_add)
     }
 }
 
@@ -111,6 +115,8 @@ pub struct Outgoing {
     pub packets: u64,
     /// Those of them that were sent again.
     pub repairs: u64,
+    /// Those of them that were parity.
+    pub parity: u64,
     pub times: Sent,
 }
 
@@ -134,4 +140,33 @@ pub struct Incoming {
     pub local_drops: u64,
     /// Nanoseconds that receives waited for a slot.
     pub slot_wait: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_side_needs_memory_for_what_it_does() {
+        let mib = 1 << 20;
+        let run = Run {
+            version: VERSION,
+            scheme: "sr".to_owned(),
+            size: 64 * mib,
+            count: None,
+            duration: None,
+            warmup: 0,
+            inflight: 2,
+            connections: 3,
+            forward: true,
+            reverse: false,
+            verify: true,
+            seed: 1,
+            chunk: 1,
+            rate: None,
+        };
+        let (source, posted) = (run.memory(true, false), run.memory(false, true));
+        assert_eq!((source / mib, posted / mib), (64, 3 * 4 * 64));
+        assert_eq!((run.memory(true, true), run.memory(false, false)), (source + posted, 0));
+    }
 }

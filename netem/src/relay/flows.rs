@@ -35,11 +35,19 @@ pub(super) struct Flow {
     /// Receptions that the socket is known to have dropped.
     pub(super) drops: u32,
     last_used: Nanos,
+    /// The server has sent something.
+    answered: bool,
 }
 
 impl Flow {
     pub(super) fn touch(&mut self, now: Nanos) {
         self.last_used = now;
+    }
+
+    /// The server sent something.
+    pub(super) fn answered(&mut self, now: Nanos) {
+        self.touch(now);
+        self.answered = true;
     }
 }
 
@@ -47,6 +55,14 @@ impl Flow {
 struct Slot {
     generation: u32,
     flow: Option<Flow>,
+}
+
+impl Slot {
+    /// Ids of its flow name nothing any more.
+    fn close(&mut self) -> Option<Flow> {
+        self.generation = self.generation.wrapping_add(1);
+        self.flow.take()
+    }
 }
 
 /// All flows.
@@ -65,10 +81,11 @@ impl Flows {
         self.by_client.get(&client).copied()
     }
 
-    /// Opens a flow whose socket `open` makes for the slot it will have.
+    /// Opens a flow whose socket `open` makes for the slot it will have. Where all are in use, the one makes room that was idle
+    /// longest of those that never got an answer: nobody talks to a server through it.
     ///
     /// # Errors
-    /// When all are in use, or of `open`.
+    /// When all are in use and were answered, or of `open`.
     pub(super) fn open(
         &mut self,
         client: SocketAddr,
@@ -76,7 +93,12 @@ impl Flows {
         open: impl FnOnce(usize) -> io::Result<UdpSocket>,
     ) -> io::Result<FlowId> {
         if self.len() >= MOST_FLOWS {
-            return Err(io::ErrorKind::QuotaExceeded.into());
+            let waiting = self.slots.iter_mut().filter(|s| s.flow.as_ref().is_some_and(|f| !f.answered));
+            let idle = waiting.min_by_key(|s| s.flow.as_ref().map(|f| f.last_used));
+            let idle = idle.ok_or(io::ErrorKind::QuotaExceeded)?;
+            if let Some(flow) = idle.close() {
+                self.by_client.remove(&flow.client);
+            }
         }
         let slot = self.slots.iter().position(|s| s.flow.is_none()).unwrap_or_else(|| {
             self.slots.push(Slot::default());
@@ -84,7 +106,7 @@ impl Flows {
         });
         let socket = open(slot)?;
         let entry = &mut self.slots[slot];
-        entry.flow = Some(Flow { client, socket, drops: 0, last_used: now });
+        entry.flow = Some(Flow { client, socket, drops: 0, last_used: now, answered: false });
         let id = FlowId { slot: slot as u32, generation: entry.generation };
         self.by_client.insert(client, id);
         Ok(id)
@@ -105,9 +127,9 @@ impl Flows {
     /// Closes the flows that nothing has used lately.
     pub(super) fn close_idle(&mut self, now: Nanos) {
         for slot in &mut self.slots {
-            if let Some(flow) = slot.flow.take_if(|f| now.since(f.last_used) >= IDLE) {
+            let idle = slot.flow.as_ref().is_some_and(|f| now.since(f.last_used) >= IDLE);
+            if idle && let Some(flow) = slot.close() {
                 self.by_client.remove(&flow.client);
-                slot.generation = slot.generation.wrapping_add(1);
             }
         }
     }
@@ -131,6 +153,7 @@ mod tests {
         let ids: Vec<_> =
             (0..MOST_FLOWS).map(|n| flows.open(client(n), Nanos::ZERO, socket).unwrap()).collect();
         assert_eq!(flows.find(client(7)), Some(ids[7]));
+        ids.iter().for_each(|id| flows.get_mut(*id).unwrap().answered(Nanos::ZERO));
         let full = flows.open(client(9_000), Nanos::ZERO, socket).unwrap_err();
         assert_eq!(full.kind(), io::ErrorKind::QuotaExceeded);
         assert_eq!((flows.len(), flows.find(client(9_000))), (MOST_FLOWS, None));
@@ -150,5 +173,32 @@ mod tests {
         assert_eq!(flows.get_mut(new).unwrap().client, client(9_000));
         flows.close_idle(Nanos::from_secs(90));
         assert_eq!((flows.len(), flows.find(client(9_000))), (1, Some(new)));
+    }
+
+    /// Who sends from many ports to a server that does not answer takes nobody's place.
+    #[test]
+    fn flows_that_never_got_an_answer_make_room() {
+        let mut flows = Flows::default();
+        let ids: Vec<_> =
+            (0..MOST_FLOWS).map(|n| flows.open(client(n), Nanos(n as u64), socket).unwrap()).collect();
+        for id in &ids[..2] {
+            flows.get_mut(*id).unwrap().answered(Nanos(5));
+        }
+        flows.get_mut(ids[2]).unwrap().touch(Nanos(1_000));
+        let new = flows.open(client(9_000), Nanos(2_000), socket).unwrap();
+        assert_eq!((flows.len(), flows.find(client(9_000))), (MOST_FLOWS, Some(new)));
+        assert!(flows.get_mut(ids[3]).is_none() && flows.find(client(3)).is_none(), "idle longest");
+        // A thousand later those that were answered are still there.
+        for n in 10_000..11_000 {
+            flows.open(client(n), Nanos(n as u64), socket).unwrap();
+        }
+        assert_eq!(flows.len(), MOST_FLOWS);
+        assert_eq!([0, 1].map(|n| flows.find(client(n))), [Some(ids[0]), Some(ids[1])]);
+        // Where all were, the next has to wait.
+        for slot in 0..MOST_FLOWS {
+            flows.at_slot(slot).unwrap().1.answered(Nanos(20_000));
+        }
+        let full = flows.open(client(12_345), Nanos(20_001), socket).unwrap_err();
+        assert_eq!(full.kind(), io::ErrorKind::QuotaExceeded);
     }
 }

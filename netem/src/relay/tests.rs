@@ -271,19 +271,50 @@ fn a_server_may_be_late_and_come_back() {
     balanced(&relay.stop().forward);
 }
 
+/// A client that the server has answered.
+fn answered(relay: &Running, n: u64) -> UdpSocket {
+    let client = relay.client();
+    client.send(&[1]).unwrap();
+    let (_, from) = relay.server.recv_from(&mut [0; 10]).unwrap();
+    relay.server.send_to(&[1], from).unwrap();
+    relay.until(|s| s.reverse.datagrams_in >= n);
+    client
+}
+
 #[test]
 fn too_many_clients_are_refused_and_the_others_go_on() {
     let relay = Running::start("");
-    let clients: Vec<_> = (0..flows::MOST_FLOWS + 5).map(|_| relay.client()).collect();
-    for (n, client) in (1..).zip(&clients) {
-        client.send(&[1]).unwrap();
-        relay.until(|s| s.forward.datagrams_in + s.refused >= n);
+    let clients: Vec<_> = (1..=flows::MOST_FLOWS as u64).map(|n| answered(&relay, n)).collect();
+    for n in 1..=5 {
+        relay.client().send(&[1]).unwrap();
+        relay.until(|s| s.refused >= n);
     }
-    assert_eq!(receive(&relay.server, flows::MOST_FLOWS, |_| ()), flows::MOST_FLOWS);
     clients[0].send(&[2]).unwrap();
     assert_eq!(relay.server.recv(&mut [0; 10]).unwrap(), 1);
     let stats = relay.stop();
     assert_eq!((stats.flows, stats.refused), (flows::MOST_FLOWS, 5));
+}
+
+#[test]
+fn clients_that_nobody_answers_make_room() {
+    let relay = Running::start("");
+    let first = answered(&relay, 1);
+    let junk: Vec<_> = (0..flows::MOST_FLOWS as u64 + 20)
+        .map(|n| {
+            let client = relay.client();
+            client.send(&[1]).unwrap();
+            relay.until(|s| s.forward.datagrams_in > n + 1);
+            client
+        })
+        .collect();
+    assert_eq!(receive(&relay.server, junk.len(), |_| ()), junk.len());
+    let second = answered(&relay, 2);
+    for client in [first, second] {
+        client.send(&[3; 7]).unwrap();
+        assert_eq!(relay.server.recv(&mut [0; 10]).unwrap(), 7);
+    }
+    let stats = relay.stop();
+    assert_eq!((stats.flows, stats.refused), (flows::MOST_FLOWS, 0));
 }
 
 #[test]

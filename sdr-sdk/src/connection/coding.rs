@@ -47,7 +47,12 @@ pub(super) struct Parity {
 
 impl Parity {
     /// `memory` has room for all rows.
-    pub(super) fn new(m: &MessageSpec, stripes: Stripes, code: Code, memory: SendBuf) -> Result<Self, EcError> {
+    pub(super) fn new(
+        m: &MessageSpec,
+        stripes: Stripes,
+        code: Code,
+        memory: SendBuf,
+    ) -> Result<Self, EcError> {
         let protected = Protected::new(m, stripes, code)?;
         Ok(Self { protected, memory, ready: RangeSet::new(), ahead: 0 })
     }
@@ -69,16 +74,10 @@ impl Parity {
         while at < r.end {
             let (stripe, row) = s.of_parity(at);
             let end = r.end.min(at + s.depth - stripe.column);
-            let mut known = at;
-            while known < end && self.ready.contains(known) {
-                known = self.ready.next_from(known).map_or(end, |r| r.end).min(end);
-            }
-            if known < end {
-                let columns = stripe.column + (known - at)..stripe.column + (end - at);
-                // The first time a stripe is needed, all rows of it that will be sent.
-                let rows = if row < s.sent { 0..s.sent } else { row..row + 1 };
-                self.encode(coder, message, stripe.group, columns, rows)?;
-            }
+            // The first time a stripe is needed, all rows of it that will be sent.
+            let rows = if row < s.sent { 0..s.sent } else { row..row + 1 };
+            let columns = stripe.column..stripe.column + (end - at);
+            self.complete(coder, message, stripe.group, columns, rows)?;
             at = end;
         }
         let payload = self.protected.layout.payload();
@@ -95,11 +94,35 @@ impl Parity {
         let stripe = s.k as usize * self.protected.layout.payload();
         let columns = column..s.depth.min(column + (STEP / stripe).max(1) as u32);
         self.ahead += columns.len() as u32;
-        let first = s.parity(reliability_stripe(group, column), 0);
-        if !self.ready.contains(first) {
-            self.encode(coder, message, group, columns, 0..s.sent)?;
-        }
+        self.complete(coder, message, group, columns, 0..s.sent)?;
         Ok(true)
+    }
+
+    /// Computes `rows`, which are computed together, of those stripes of which they are not ready: what is may be on its way,
+    /// and is never written again.
+    fn complete(
+        &mut self,
+        coder: &dyn Coder,
+        message: &SendBuf,
+        group: u32,
+        columns: Range<u32>,
+        rows: Range<u32>,
+    ) -> Result<(), EcError> {
+        let first = self.protected.stripes.parity(reliability_stripe(group, columns.start), rows.start);
+        let end = first + columns.len() as u32;
+        let mut at = first;
+        while at < end {
+            at = match self.ready.next_from(at) {
+                Some(r) if r.start <= at => r.end.min(end),
+                next => {
+                    let to = next.map_or(end, |r| r.start.min(end));
+                    let columns = columns.start + (at - first)..columns.start + (to - first);
+                    self.encode(coder, message, group, columns, rows.clone())?;
+                    to
+                }
+            };
+        }
+        Ok(())
     }
 
     fn encode(
@@ -113,9 +136,8 @@ impl Parity {
         let p = &self.protected;
         // SAFETY: the buffers keep both ranges mapped. The message is frozen. Of the parity nothing is written twice (it
         // is `ready` then), so nothing that was posted is written, and the block is lent to this message alone.
-        let (data, parity) = unsafe {
-            (Readable::new(p.of(message.raw())), Writable::new(self.memory.raw()))
-        };
+        let (data, parity) =
+            unsafe { (Readable::new(p.of(message.raw())), Writable::new(self.memory.raw())) };
         coder.encode(&EncodeJob {
             code: p.code,
             layout: p.layout,
@@ -167,7 +189,7 @@ impl Solving {
         let p = &self.protected;
         let mut budget = STEP;
         while budget > 0
-            && let Some(lack) = self.left.pop()
+            && let Some(lack) = self.left.last()
         {
             let plan = DecodePlan::new(p.code, p.layout.k(), &lack.missing, &lack.parity)?;
             let column = lack.stripe.column as usize;
@@ -184,7 +206,11 @@ impl Solving {
                 data,
             })?;
             budget = budget.saturating_sub(p.layout.k() * p.layout.payload() * lack.missing.len());
+            self.left.pop();
         }
         Ok(self.left.is_empty())
     }
 }
+
+#[cfg(test)]
+mod tests;

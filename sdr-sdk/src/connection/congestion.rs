@@ -80,6 +80,9 @@ pub trait Controller: Send {
     /// The receiver told of losses.
     fn losses(&mut self, now: Nanos, losses: &Losses);
 
+    /// Full packets have `payload` bytes from now on. Rate and window stay what they are in bytes.
+    fn resize(&mut self, payload: u32);
+
     /// Picoseconds from one full packet to the next; zero: as fast as the fabric takes them.
     fn pace(&self) -> u64;
 

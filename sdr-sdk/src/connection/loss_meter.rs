@@ -5,9 +5,6 @@
 use super::frames::LossCount;
 use crate::reliability::{Arrived, Loss};
 
-/// Bursts that have to be seen before their mean length is believed.
-const BURSTS: u64 = 50;
-
 /// Packets over which losses are remembered: older ones count for half each time.
 const MEMORY: u64 = 1 << 20;
 
@@ -69,13 +66,10 @@ impl LossMeter {
     /// assumed of an unknown path.
     pub(super) fn loss(&self) -> Loss {
         let unknown = Loss::default();
-        let burst = match self.bursts {
-            x if x < 1.0 => unknown.burst,
-            x if x < BURSTS as f64 => (self.missing / x).max(unknown.burst),
-            x => (self.missing / x).max(1.0),
-        };
-        let mean = if self.bursts < 1.0 { 1.0 } else { self.missing / self.bursts };
         let x = self.bursts;
+        // One burst of the length that is assumed weighs as much as one that was seen.
+        let burst = ((self.missing + unknown.burst) / (x + 1.0)).max(1.0);
+        let mean = if x < 1.0 { 1.0 } else { self.missing / x };
         let upper = (x + 2.0 * (x + 1.0).sqrt() + 3.0) * mean / self.packets.max(1.0);
         let seen = self.missing / self.packets.max(1.0);
         // The prior holds until the evidence says less, or more.
@@ -85,30 +79,4 @@ impl LossMeter {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn nothing_seen_is_the_prior_and_much_seen_is_the_truth() {
-        let mut m = LossMeter::default();
-        assert_eq!(m.loss(), Loss::default());
-        m.told(&LossCount { packets: 1_000_000, missing: 1_600, bursts: 100 });
-        let loss = m.loss();
-        assert!((1.6e-3..2.2e-3).contains(&loss.probability), "{loss:?}");
-        assert!((loss.burst - 16.0).abs() < 0.1);
-        // Repeated and older counts change nothing.
-        let before = m.loss();
-        m.told(&LossCount { packets: 1_000_000, missing: 1_600, bursts: 100 });
-        m.told(&LossCount { packets: 1_000, missing: 16, bursts: 1 });
-        assert_eq!(m.loss(), before);
-    }
-
-    #[test]
-    fn a_clean_path_is_trusted_slowly() {
-        let mut m = LossMeter::default();
-        m.told(&LossCount { packets: 100, missing: 0, bursts: 0 });
-        assert_eq!(m.loss().probability, 1e-2);
-        m.told(&LossCount { packets: 1_000_000, missing: 0, bursts: 0 });
-        assert_eq!(m.loss().probability, FLOOR);
-    }
-}
+mod tests;

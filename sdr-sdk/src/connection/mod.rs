@@ -26,12 +26,12 @@ mod transfer;
 
 pub use transfer::{Delivered, Received, RecvError, RecvResult, SendResult, Transfer, TransferError};
 
-use crate::ec::{Coder, Naive};
+use crate::ec::{Coder, Fast, Naive};
 use crate::engine::EngineCounters;
 use crate::memory::{RecvBuf, SendBuf};
 use crate::qp::{Closed, RecvQp, SendQp};
-use crate::reliability::{Loss, Scheme, SelectiveRepeat};
-use crate::types::Nanos;
+use crate::reliability::{Conditions, Loss, MessageSpec, Scheme, SelectiveRepeat};
+use crate::types::{Nanos, Seq};
 use crate::wake::wake_all;
 use congestion::CongestionControl;
 use receiving::Receiving;
@@ -66,7 +66,7 @@ pub struct ConnectionConfig {
     pub loss: Option<Loss>,
     /// Memory for parity, in bytes, for each direction; less means less parity. Default: 64 MiB.
     pub parity_pool: usize,
-    /// What computes parity.
+    /// What computes parity. Default: [`Fast`], or [`Naive`] where a back end was asked for that the CPU lacks.
     pub coder: Arc<dyn Coder>,
     /// After `close` or the last handle's drop, outstanding work may take this long. Default: 3 s.
     pub linger: Nanos,
@@ -84,7 +84,7 @@ impl Default for ConnectionConfig {
             max_waiting: 1 << 16,
             loss: None,
             parity_pool: 64 << 20,
-            coder: Arc::new(Naive),
+            coder: Fast::new().map_or_else(|_| Arc::new(Naive) as Arc<dyn Coder>, |fast| Arc::new(fast)),
             linger: Nanos::from_secs(3),
         }
     }
@@ -196,6 +196,8 @@ struct Mailbox {
     stats: ConnectionStats,
     /// Sends and receives that the driver took and that still wait.
     waiting: (usize, usize),
+    /// The path as the sending direction last saw it.
+    path: Option<Conditions>,
 }
 
 /// What handle, transfers and driver share.
@@ -215,6 +217,8 @@ impl Shared {
 struct Handle {
     shared: Arc<Shared>,
     max_waiting: usize,
+    scheme: Arc<dyn Scheme>,
+    payload: u32,
 }
 
 impl Drop for Handle {
@@ -234,6 +238,7 @@ impl Connection {
             mailbox: Mutex::new(Mailbox::default()),
             cancel_wanted: AtomicBool::new(false),
         });
+        let payload = send.payload();
         let driver = ConnectionDriver {
             shared: shared.clone(),
             inner: Inner {
@@ -245,7 +250,8 @@ impl Connection {
             },
             finished: false,
         };
-        (Self(Arc::new(Handle { shared, max_waiting: config.max_waiting })), driver)
+        let ConnectionConfig { max_waiting, scheme, .. } = config;
+        (Self(Arc::new(Handle { shared, max_waiting, scheme, payload })), driver)
     }
 
     /// Sends a message into the peer's next receive; ends when the peer has every byte. `user` goes along with it.
@@ -290,6 +296,25 @@ impl Connection {
         self.0.shared.lock().ended
     }
 
+    /// What the scheme would do with a message of `bytes` bytes sent alone now, and why; None where it has no choice, and before
+    /// the driver was polled.
+    pub fn explain(&self, bytes: u64) -> Option<String> {
+        let c = self.0.shared.lock().path?;
+        let payload = self.0.payload;
+        let packets = u32::try_from(bytes.div_ceil(payload.into())).ok()?;
+        let m = MessageSpec {
+            seq: Seq(0),
+            bytes,
+            packets,
+            payload,
+            channels: 1,
+            per_chunk: 1,
+            extra: u32::MAX,
+            first_extra: packets,
+        };
+        self.0.scheme.explain(&m, &c)
+    }
+
     /// What it counted, as of the driver's last poll.
     pub fn stats(&self) -> ConnectionStats {
         self.0.shared.lock().stats
@@ -302,6 +327,11 @@ pub struct ConnectionDriver {
     shared: Arc<Shared>,
     inner: Inner,
     finished: bool,
+}
+
+/// Bytes of the longest packet of a message's data: what the path has to carry.
+fn largest_packet(m: &MessageSpec) -> u32 {
+    m.bytes.min(m.payload.into()) as u32
 }
 
 struct Inner {
@@ -336,6 +366,7 @@ impl ConnectionDriver {
         {
             let mut m = self.shared.lock();
             m.stats = self.inner.stats;
+            m.path = self.inner.sending.conditions();
             m.waiting = (self.inner.sending.waiting(), self.inner.receiving.waiting());
             m.ended |= self.finished;
         }

@@ -122,6 +122,16 @@ impl Pacer {
         self.flight.stamp_at()
     }
 
+    /// Full packets have `payload` bytes from now on; the rate and the window's bytes stay.
+    pub(super) fn resize(&mut self, payload: u32) {
+        self.control.resize(payload);
+        let ps = u128::from(self.promise_ps) * u128::from(payload) / u128::from(self.payload.max(1));
+        self.promise_ps = ps.try_into().unwrap_or(u64::MAX);
+        self.payload = payload;
+        (self.packet_ps, self.window) = (self.control.pace(), self.control.window());
+        self.promise_ps = self.promise_ps.min(self.packet_ps);
+    }
+
     /// Packets that the window has room for.
     fn room(&self) -> u64 {
         let room = |w: u64| w.saturating_sub(self.flight.bytes()) / u64::from(self.payload.max(1));
@@ -237,5 +247,7 @@ mod tests {
         assert_eq!(p.budget(Nanos::from_secs(1), Nanos::from_millis(10)), 0);
         assert_eq!(p.free_at(), Nanos::from_secs(1) + Nanos(32_768));
         assert_eq!(pacer(None, 4_096).budget(Nanos::ZERO, Nanos::ZERO), 64);
+        p.resize(1_152);
+        assert_eq!((p.packet_ps(), p.promised_ps()), (9_216_000, 9_216_000));
     }
 }

@@ -5,21 +5,22 @@
 
 use crate::bitmap::{Bitmap, Shape};
 use crate::connection::coding::Solving;
+use crate::connection::congestion::packet_ps;
 use crate::connection::frames::{
     Announce, Encoder, Frame, Frames, LossCount, MIN_REPORT, Span, Status as DoneStatus,
 };
 use crate::connection::loss_meter::{LossMeter, Seen};
-use crate::connection::congestion::packet_ps;
 use crate::connection::scratch::Scratch;
 use crate::connection::transfer::{Cell, Received, RecvError, RecvResult, TransferError};
-use crate::connection::{ConnectionConfig, ConnectionStats, RecvRequest};
+use crate::connection::{ConnectionConfig, ConnectionStats, RecvRequest, largest_packet};
 use crate::control::MAX_UPPER;
 use crate::ec::Coder;
 use crate::engine::Mark;
 use crate::memory::RecvBuf;
 use crate::qp::{PostError, RecvHandle, RecvOptions, RecvQp, Retire};
 use crate::reliability::{
-    Arrived, ChannelView, Conditions, Loss, MessageSpec, Outcome, PacketView, Plan, Say, Scheme, SchemeReceiver, View,
+    Arrived, ChannelView, Conditions, Loss, MessageSpec, Outcome, PacketView, Plan, Say, Scheme,
+    SchemeReceiver, Unfinished, View,
 };
 use crate::repeat::{DoneRepeater, ReportPacer};
 use crate::types::{Channel, ChunkIndex, Nanos, Seq};
@@ -61,8 +62,9 @@ struct Announced {
     scheme: Box<dyn SchemeReceiver>,
     /// Behind others, and nothing of it arrived: what its scheme wanted when it was thought to be first is void.
     behind: bool,
-    /// What is missing is being computed.
+    /// What is missing is being computed, and its last step went well.
     solving: Option<Solving>,
+    solves: bool,
     pacer: ReportPacer,
     progress_at: Nanos,
 }
@@ -215,9 +217,12 @@ impl Receiving {
     }
 
     fn post(&mut self, now: Nanos, stats: &mut ConnectionStats, wakers: &mut Vec<Waker>) {
-        while let Some(RecvRequest { buf, cell }) = self.waiting.pop_front() {
-            let extra = self.extra(buf.len());
-            let options = RecvOptions { per_chunk: self.per_chunk, payload: None };
+        let payload = self.qp.path_payload();
+        while let Some(len) = self.waiting.front().map(|w| w.buf.len()) {
+            // Foreign code: when it panics, the request still waits and is failed with the others.
+            let extra = self.extra(len, payload);
+            let Some(RecvRequest { buf, cell }) = self.waiting.pop_front() else { return };
+            let options = RecvOptions { per_chunk: self.per_chunk, payload: Some(payload) };
             match self.qp.recv_with(buf, extra, options) {
                 Ok(handle) => {
                     if let Some(since) = self.busy_since.take() {
@@ -255,12 +260,12 @@ impl Receiving {
             channels: ChannelView::new(self.channels),
             loss,
             spare_parity: true,
+            unfinished: Unfinished { messages: 1, bytes: 0 },
         }
     }
 
     /// Memory for parity behind a receive of `bytes`: what the scheme would like, as far as all posted ones can have it.
-    fn extra(&mut self, bytes: usize) -> Option<RecvBuf> {
-        let payload = self.qp.payload();
+    fn extra(&mut self, bytes: usize, payload: u32) -> Option<RecvBuf> {
         let packets = (bytes as u64).div_ceil(payload.into()) as u32;
         let c = self.conditions(self.pace);
         let m = MessageSpec {
@@ -273,9 +278,11 @@ impl Receiving {
             extra: u32::MAX,
             first_extra: packets.next_multiple_of(self.per_chunk.max(1)),
         };
-        let share = self.scratch_pool.most() / (self.posted.len() + self.waiting.len() + 1);
+        let share = self.scratch_pool.most() / (self.posted.len() + self.waiting.len()).max(1);
         let wanted = self.scheme.extra(&m, &c) as usize;
-        let packets = wanted.min(share / payload as usize);
+        // Not every packet number is the data's: what parity would have beyond the last is left out.
+        let numbers = self.qp.max_packets().saturating_sub(m.first_extra) as usize;
+        let packets = wanted.min(share / payload as usize).min(numbers);
         if packets == 0 {
             return None;
         }
@@ -346,6 +353,7 @@ impl Receiving {
             scheme,
             behind: false,
             solving: None,
+            solves: false,
             pacer: ReportPacer::new(),
             progress_at: now,
         });
@@ -353,7 +361,7 @@ impl Receiving {
 
     /// Looks at the bitmaps of messages that may have moved, and ends those that are whole or given up.
     fn follow(&mut self, now: Nanos, closed: Seq) {
-        let patience = self.patience();
+        let (patience, carried) = (self.patience(), self.qp.path_payload());
         self.marks.clear();
         self.marks.extend((0..self.channels).filter_map(|ch| self.qp.progress(Channel(ch)).map(|p| p.any)));
         // Messages are injected oldest first: what an older one does is progress of all behind it.
@@ -367,7 +375,8 @@ impl Receiving {
                 c.packet_time_ps = a.pace;
                 let outcome = a.follow(now, seq, &m.handle, &self.marks, &c, first);
                 a.seen.count(&a.arrived, &mut self.seen);
-                let solved = outcome == Some(Outcome::Solvable) && a.solve(now, &m.handle, &*self.scheme, &*self.coder);
+                let solved = outcome == Some(Outcome::Solvable)
+                    && a.solve(now, &m.handle, &*self.scheme, &*self.coder);
                 if solved { Some(Outcome::Whole) } else { outcome }
             });
             first &= m.message.is_none();
@@ -378,7 +387,8 @@ impl Receiving {
                 self.end(now, i, Some(DoneStatus::Whole), Ok(whole));
             } else if seq.before(closed) {
                 // An honest sender closes only after our DONE, unless it gives up.
-                self.end(now, i, None, Err(TransferError::CancelledBySender { seq }));
+                let e = m.given_up(carried);
+                self.end(now, i, None, Err(e));
             } else if let Some(a) = &m.message
                 && now.since(progress_at) >= patience
             {
@@ -428,7 +438,9 @@ impl Receiving {
         let mut c = self.conditions(0);
         let mut spoke = false;
         for m in &mut self.posted {
-            let Some(a) = m.message.as_mut().filter(|a| a.pacer.due(now) && a.solving.is_none()) else { continue };
+            let Some(a) = m.message.as_mut().filter(|a| a.pacer.due(now) && a.solving.is_none()) else {
+                continue;
+            };
             c.packet_time_ps = a.pace;
             match a.scheme.overdue(now, &c) {
                 0 => a.arrived.recheck(&m.handle, 4 * RECHECK),
@@ -529,16 +541,30 @@ impl Receiving {
     }
 
     fn wake_at(&self) -> Option<Nanos> {
-        let solving = |a: &Announced| a.solving.as_ref().map(|_| Nanos::ZERO);
-        let posted = self
-            .posted
-            .iter()
-            .filter_map(|m| m.message.as_ref())
-            .flat_map(|a| [a.pacer.wake_at(), a.scheme.wake_at().filter(|_| !a.behind), solving(a)]);
+        // While it is solved, nothing else of it is looked at.
+        let wanted = |a: &Announced| match a.solving {
+            Some(_) => [a.solves.then_some(Nanos::ZERO), None],
+            None => [a.pacer.wake_at(), a.scheme.wake_at().filter(|_| !a.behind)],
+        };
+        let posted = self.posted.iter().filter_map(|m| m.message.as_ref()).flat_map(wanted);
         let oldest = self.posted.iter().find_map(|m| m.message.as_ref());
         let stalled = oldest.map(|a| a.progress_at + self.patience());
         let done = self.done.iter().filter_map(|(.., r)| r.wake_at());
         posted.flatten().chain(stalled).chain(done).min()
+    }
+}
+
+impl Incoming {
+    /// Why its sender closed it before it was whole, where the path carries packets of `carried` bytes: what does not fit it the
+    /// sender does not begin.
+    fn given_up(&self, carried: u32) -> TransferError {
+        let (seq, was) = (self.seq, self.handle.payload());
+        let packet = self.message.as_ref().map_or(was, |a| largest_packet(&a.spec));
+        if packet > carried {
+            TransferError::PathMtu { seq, was, now: carried }
+        } else {
+            TransferError::CancelledBySender { seq }
+        }
     }
 }
 
@@ -555,12 +581,15 @@ impl Announced {
         first: bool,
     ) -> Option<Outcome> {
         let a = &mut self.arrived;
-        let high = marks.iter().map(|m| match m.seq.serial_cmp(seq) {
-            std::cmp::Ordering::Less => 0,
-            std::cmp::Ordering::Equal => m.offset.0 + 1,
-            std::cmp::Ordering::Greater => u32::MAX,
+        let (first_extra, stripes) = (self.spec.first_extra, self.scheme.stripes());
+        // How far the sender has come, in data and in extra packets. Extra packets may leave between the data.
+        let high = marks.iter().map(|m| match (m.seq.serial_cmp(seq), m.offset.0.checked_sub(first_extra)) {
+            (std::cmp::Ordering::Less, _) => (0, 0),
+            (std::cmp::Ordering::Equal, None) => (m.offset.0 + 1, 0),
+            (std::cmp::Ordering::Equal, Some(e)) => (stripes.map_or(0, |s| s.sent_before(e)), e + 1),
+            (std::cmp::Ordering::Greater, _) => (u32::MAX, u32::MAX),
         });
-        let high = high.max().unwrap_or(0);
+        let (high, extra_high) = high.fold((0, 0), |a, b| (a.0.max(b.0), a.1.max(b.1)));
         if self.solving.is_some() {
             return Some(Outcome::Solvable);
         }
@@ -569,12 +598,11 @@ impl Announced {
             return None;
         }
         let before = a.count() + self.parity.count();
-        a.update(handle, high);
-        self.parity.update(handle, high.saturating_sub(self.spec.first_extra));
+        // Data that was asked for comes behind parity, and moves no mark.
+        a.update(handle, high.max(self.scheme.asked()));
+        self.parity.update(handle, extra_high);
         if a.covered() == a.total() && !a.missing().is_empty() {
             a.recheck(handle, RECHECK);
-        }
-        if !self.parity.missing().is_empty() {
             self.parity.recheck(handle, RECHECK);
         }
         let fresh = u64::from((a.count() + self.parity.count()).saturating_sub(before));
@@ -604,9 +632,13 @@ impl Announced {
             self.solving = Solving::new(&self.spec, stripes, scheme.code(), left).ok();
         }
         let Some(solving) = &mut self.solving else { return false };
-        self.progress_at = now;
         // SAFETY: the handle holds the receive armed; the shortages are from its own bitmap.
         let done = unsafe { solving.step(coder, data, extra) };
+        // A coder that refuses is no progress: the receive stalls, and says so at its deadline.
+        self.solves = done.is_ok();
+        if self.solves {
+            self.progress_at = now;
+        }
         done.unwrap_or(false)
     }
 }

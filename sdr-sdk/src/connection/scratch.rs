@@ -29,7 +29,11 @@ impl Scratch {
     }
 
     /// A block of `bytes` or a little more; none when there is no memory for it.
-    pub(super) fn take(&mut self, bytes: usize, register: impl FnOnce(usize) -> Option<SendBuf>) -> Option<SendBuf> {
+    pub(super) fn take(
+        &mut self,
+        bytes: usize,
+        register: impl FnOnce(usize) -> Option<SendBuf>,
+    ) -> Option<SendBuf> {
         let size = bytes.max(1).checked_next_multiple_of(LEAST)?;
         let fits = size..=size + size / 4;
         if let Some(block) = self.blocks.iter().find(|b| fits.contains(&b.len_bytes()) && is_free(b)) {
@@ -59,3 +63,6 @@ impl Scratch {
 fn is_free(block: &SendBuf) -> bool {
     Arc::strong_count(block.region()) == 2
 }
+
+#[cfg(test)]
+mod tests;

@@ -9,13 +9,13 @@ use crate::connection::loss_meter::LossMeter;
 use crate::connection::pacing::Pacer;
 use crate::connection::scratch::Scratch;
 use crate::connection::transfer::{Cell, Delivered, SendResult, TransferError};
-use crate::connection::{ConnectionConfig, ConnectionStats, SendRequest};
+use crate::connection::{ConnectionConfig, ConnectionStats, SendRequest, largest_packet};
 use crate::control::MAX_UPPER;
 use crate::ec::Coder;
 use crate::memory::SendBuf;
 use crate::qp::{NextGrant, PostError, SendQp, Stream};
 use crate::reliability::{
-    Channels, Conditions, Loss, MessageSpec, Missing, Scheme, SchemeSender, SendRun, Status,
+    Channels, Conditions, Loss, MessageSpec, Missing, Plan, Scheme, SchemeSender, SendRun, Status, Unfinished,
 };
 use crate::repeat::AnnounceRepeater;
 use crate::types::{Nanos, PacketOffset, Seq};
@@ -29,6 +29,12 @@ const QUEUED_RUNS: usize = 32;
 /// Without a pace, bytes sent for the first time that no report has covered yet: half of what a socket buffer holds by
 /// default. A long path needs a rate to be filled.
 const UNSEEN: u64 = 4 << 20;
+
+/// A message whose peer says nothing new for so long, and for four round trips, has its packets' size doubted.
+const DOUBT: Nanos = Nanos::from_millis(200);
+
+/// Waiting messages that count as part of a stream.
+const MOST_BEHIND: usize = 256;
 
 /// A message that has its number.
 struct Outgoing {
@@ -60,6 +66,7 @@ struct Waiting {
 pub(super) struct Sending {
     qp: SendQp,
     scheme: Arc<dyn Scheme>,
+    /// What the path carries, see [`Path`](crate::qp::Path).
     payload: u32,
     pacer: Pacer,
     channels: Channels,
@@ -76,6 +83,7 @@ pub(super) struct Sending {
     /// The queue pair has as many runs as it should hold; when some left, the fabric says so.
     full: bool,
     now: Nanos,
+    conditions: Option<Conditions>,
 }
 
 impl Sending {
@@ -97,12 +105,18 @@ impl Sending {
             scratch: Vec::with_capacity(MAX_UPPER),
             full: false,
             now: Nanos::ZERO,
+            conditions: None,
             qp,
         }
     }
 
     pub(super) fn qp(&self) -> &SendQp {
         &self.qp
+    }
+
+    /// The path as it was seen last.
+    pub(super) fn conditions(&self) -> Option<Conditions> {
+        self.conditions
     }
 
     pub(super) fn last_poll(&self) -> Nanos {
@@ -168,8 +182,12 @@ impl Sending {
             channels: self.channels.view(),
             loss: self.known_loss.unwrap_or_else(|| self.losses.loss()),
             spare_parity: self.pacer.spare_parity(),
+            unfinished: Unfinished::default(),
         };
+        self.conditions = Some(c);
         self.take_frames(now, &c, stats, wakers);
+        self.fit_path(now, &c, path.payload, wakers);
+        c.packet_time_ps = self.pacer.packet_ps();
         c.room = self.room();
         self.start(now, &c, wakers);
         self.expire(now, &c, wakers);
@@ -181,6 +199,14 @@ impl Sending {
         self.inject(now, &mut c, path.queued_runs, stats);
         self.encode_ahead();
         self.wake_at(&c)
+    }
+
+    /// Messages that are not done, with the next one of `bytes`; those behind it are taken to be like it.
+    fn unfinished(&self, bytes: u64) -> Unfinished {
+        let active: u64 = self.active.iter().map(|m| m.spec.bytes).sum();
+        let waiting = self.waiting.len().min(MOST_BEHIND);
+        let messages = (self.active.len() + waiting) as u32;
+        Unfinished { messages, bytes: active + bytes.saturating_mul(waiting as u64) }
     }
 
     fn take_frames(
@@ -277,16 +303,18 @@ impl Sending {
             // Too long for the grant: the number is used up without packets, and both ends learn why.
             let open = if len > grant.bytes { 0 } else { len };
             let spec = self.spec(&grant, open);
+            let c = &Conditions { unfinished: self.unfinished(open), ..*c };
             // Foreign code: when it panics, the request still waits and is failed with the others.
             let mut scheme = self.scheme.sender(&spec, c);
             let parity = self.parity(&spec, &*scheme);
             if parity.is_none() && scheme.stripes().is_some_and(|s| s.rows > 0) {
                 scheme = self.scheme.sender(&MessageSpec { extra: 0, ..spec }, c);
             }
+            let plan = scheme.plan();
             let Ok(stream) = self.qp.stream_start(open, None) else { return };
             let Some(Waiting { request, .. }) = self.waiting.pop_front() else { return };
             if let Some(request) = request
-                && let Some(m) = self.begin(now, request, stream, grant, (scheme, parity), wakers)
+                && let Some(m) = self.begin(now, request, stream, grant, (scheme, plan, parity), wakers)
             {
                 self.active.push_back(m);
             }
@@ -316,7 +344,7 @@ impl Sending {
         request: SendRequest,
         stream: Stream,
         grant: NextGrant,
-        (scheme, parity): (Box<dyn SchemeSender>, Option<Parity>),
+        (scheme, plan, parity): (Box<dyn SchemeSender>, Plan, Option<Parity>),
         wakers: &mut Vec<Waker>,
     ) -> Option<Outgoing> {
         let (seq, bytes) = (grant.seq, request.buf.len() as u64);
@@ -330,8 +358,12 @@ impl Sending {
             request.cell.finish(Err(e), wakers);
         }
         let spec = self.spec(&grant, bytes);
+        if largest_packet(&spec) > self.payload && !too_long {
+            let e = TransferError::PathMtu { seq, was: grant.payload, now: self.payload };
+            request.cell.finish(Err(e), wakers);
+            return None;
+        }
         let spec = MessageSpec { packets: if too_long { 0 } else { spec.packets }, ..spec };
-        let plan = scheme.plan();
         let announce = Announce {
             seq,
             bytes,
@@ -415,6 +447,27 @@ impl Sending {
             };
             m.cell.finish(Err(e), wakers);
             m.stream.abort();
+        }
+    }
+
+    /// Doubts the packets' size where nothing new arrives, and ends what is cut too large for the path.
+    fn fit_path(&mut self, now: Nanos, c: &Conditions, carried: u32, wakers: &mut Vec<Waker>) {
+        if self.payload != carried {
+            self.pacer.resize(carried);
+            self.payload = carried;
+            let (gone, kept): (VecDeque<_>, _) =
+                std::mem::take(&mut self.active).into_iter().partition(|m| largest_packet(&m.spec) > carried);
+            self.active = kept;
+            for m in gone {
+                let e = TransferError::PathMtu { seq: m.seq, was: m.spec.payload, now: carried };
+                m.cell.finish(Err(e), wakers);
+                m.stream.abort();
+            }
+            // What the others did was wait.
+            self.active.iter_mut().for_each(|m| m.progress_at = now);
+        }
+        if let Some(m) = self.active.front().filter(|m| m.doubt_at(c) <= now) {
+            self.qp.doubt_payload(now, largest_packet(&m.spec));
         }
     }
 
@@ -514,7 +567,10 @@ impl Sending {
             [inject, m.announce_at()]
         });
         let stalled = self.active.front().map(|m| m.progress_at + self.progress_deadline);
-        active.flatten().chain(grant).chain(stalled).chain(self.pacer.probe_at()).min()
+        let doubt = self.active.front().filter(|m| m.packets > 0);
+        let doubt = doubt.map(|m| m.doubt_at(c).max(self.now + DOUBT));
+        let others = [grant, stalled, doubt, self.pacer.probe_at()];
+        active.chain(others).flatten().min()
     }
 }
 
@@ -523,6 +579,12 @@ impl Outgoing {
     fn announce_at(&self) -> Option<Nanos> {
         let waits = self.repeat.announced() && self.packets == 0 && self.spec.packets > 0;
         self.repeat.wake_at().filter(|_| !waits)
+    }
+
+    /// When the size of its packets is doubted; never of those that left none.
+    fn doubt_at(&self, c: &Conditions) -> Nanos {
+        let patience = c.rtt.mul_div(4, 1).max(DOUBT);
+        if self.packets == 0 { Nanos::MAX } else { self.progress_at + patience }
     }
 
     /// Number of a run's first packet in the receive, and the run's bytes. None when there is nothing to send.

@@ -86,6 +86,17 @@ pub enum TransferError {
         /// The scheme it was announced with.
         scheme: Cow<'static, str>,
     },
+    /// The path carries no packets of the size any more that the receive was granted with; the connection lives, and receives
+    /// posted from now on have the new size.
+    #[error("message {seq}: packets of {was} bytes no longer pass, the path carries {now}; send it again")]
+    PathMtu {
+        /// The message.
+        seq: Seq,
+        /// Payload bytes of its packets.
+        was: u32,
+        /// Payload bytes that pass.
+        now: u32,
+    },
     /// The peer lives, but the message makes no progress.
     #[error(
         "{operation} of message {seq}: no progress for {idle}: {arrived} of {packets} packets arrived, \
@@ -135,6 +146,26 @@ pub enum TransferError {
     /// The scheme or the driver panicked; the connection is closed.
     #[error("the connection's driver panicked: {0}")]
     Panicked(String),
+}
+
+impl TransferError {
+    /// The same with messages counted from `first`: for people, where a connection's numbers do not begin at zero.
+    #[must_use]
+    pub fn counted_from(mut self, first: Seq) -> Self {
+        match &mut self {
+            Self::NoReceive { seq, .. }
+            | Self::TooLong { seq, .. }
+            | Self::CancelledByReceiver { seq }
+            | Self::CancelledBySender { seq }
+            | Self::Refused { seq, .. }
+            | Self::PathMtu { seq, .. }
+            | Self::Stalled { seq, .. }
+            | Self::Lost { from: seq, .. }
+            | Self::Retire(RetireError::EngineStalled { seq, .. }) => *seq = Seq(seq.0.wrapping_sub(first.0)),
+            Self::Closed | Self::Full { .. } | Self::NotPostable(_) | Self::Panicked(_) => {}
+        }
+        self
+    }
 }
 
 /// Why a receive failed, with its buffer where that is free again.
@@ -236,5 +267,21 @@ impl<T> Drop for Transfer<T> {
             self.cell.cancelled.store(true, Ordering::Release);
             self.shared.cancel_wanted.store(true, Ordering::Release);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_are_counted_from_the_first() {
+        let first = Seq(u64::MAX - 4);
+        let e = TransferError::CancelledBySender { seq: first.plus(17) }.counted_from(first);
+        assert_eq!(e.to_string(), "message 17: cancelled by the sender");
+        let why = Closed::Here;
+        let e = TransferError::Lost { operation: "send", from: first, why }.counted_from(first);
+        assert_eq!(e, TransferError::Lost { operation: "send", from: Seq(0), why });
+        assert_eq!(TransferError::Closed.counted_from(first), TransferError::Closed);
     }
 }

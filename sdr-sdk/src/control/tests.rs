@@ -16,9 +16,9 @@ const KEYED_ONE: CtsEntry = CtsEntry {
 fn header() -> impl Strategy<Value = Header> {
     let flags = (any::<bool>(), any::<bool>(), of(any::<u8>().prop_map(CloseReason::from_code)));
     let seqs = (any::<u64>(), any::<u64>(), any::<u64>(), any::<u64>(), any::<u64>());
-    let rest = (of((any::<u64>(), any::<u64>())), of((any::<u64>(), any::<u64>())));
-    (flags, seqs, rest).prop_map(|((to_receiver, reply_wanted, close), (a, b, c, d, r), (drain, echo))| {
-        Header {
+    let rest = (of((any::<u64>(), any::<u64>())), of((any::<u64>(), any::<u64>())), of(any::<u32>()));
+    (flags, seqs, rest).prop_map(
+        |((to_receiver, reply_wanted, close), (a, b, c, d, r), (drain, echo, path))| Header {
             to_receiver,
             reply_wanted,
             close,
@@ -29,8 +29,9 @@ fn header() -> impl Strategy<Value = Header> {
             drain: drain.map(|(g, n)| (Seq(g), n)),
             sent_at: Nanos(d),
             echo: echo.map(|(t, h)| (Nanos(t), Nanos(h))),
-        }
-    })
+            path,
+        },
+    )
 }
 
 fn entry() -> impl Strategy<Value = CtsEntry> {
@@ -74,10 +75,11 @@ fn bytes_stand_where_the_table_says() {
         drain: Some((Seq(0x1122), 5)),
         sent_at: Nanos(6),
         echo: Some((Nanos(8), Nanos(9))),
+        path: Some(0x0480),
     };
     let mut out = vec![0xaa; 3];
     assert_eq!(encode(&h, Seq(7), [KEYLESS, KEYED_ONE], b"up", &mut out), Ok(2));
-    let mut want = vec![2, 0b1_1101];
+    let mut want = vec![3, 0b11_1101];
     for n in [0x0102, u64::MAX, 3, 2, 6, 7] {
         want.extend(n.to_be_bytes());
     }
@@ -85,12 +87,13 @@ fn bytes_stand_where_the_table_says() {
     for n in [0x1122u64, 5, 8, 9] {
         want.extend(n.to_be_bytes());
     }
+    want.extend([0, 0, 4, 0x80]);
     want.extend([64, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0x10, 0, 0, 0, 0, 3]);
     want.extend([0x81, 0, 0, 1, 0, 0, 0, 0, 0, 1, 2, 3, 4, 0, 0, 0, 0]);
     want.extend([0xde, 0xad, 0xbe, 0xef, 0, 0, 0, 0, 0, 0, 0, 1]);
     want.extend(b"up");
     assert_eq!(out, want);
-    assert_eq!(h.encoded_len(), 84);
+    assert_eq!(h.encoded_len(), 88);
 }
 
 #[test]
@@ -156,7 +159,7 @@ fn wrong_bytes_have_their_own_errors() {
         Datagram::decode(&v).map(|_| ()).unwrap_err()
     };
     assert_eq!(with(0, 1), DecodeError::Version { got: 1 });
-    assert_eq!(with(1, 0x20), DecodeError::Flags(0x20));
+    assert_eq!(with(1, 0x40), DecodeError::Flags(0x40));
     assert_eq!(with(COUNT_AT, 2), DecodeError::Truncated);
     assert_eq!(with(FIXED, 0xff), DecodeError::PerChunk(0x7f));
     assert_eq!(with(FIXED, 65), DecodeError::PerChunk(65));

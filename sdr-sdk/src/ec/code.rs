@@ -118,9 +118,24 @@ pub(crate) const fn row_point(block: usize, row: usize) -> u8 {
 }
 
 /// v of the data symbol at `y`.
-pub(crate) const fn column_scale(block: usize, y: u8) -> u8 {
-    div(subspace(block, y), subspace_slope(block))
+pub(crate) fn column_scale(block: usize, y: u8) -> u8 {
+    SCALES[(block.trailing_zeros() as usize + 3) % 4][y as usize]
 }
+
+/// All v, for blocks of 2, 4, 8 and 16.
+static SCALES: [[u8; 256]; 4] = {
+    let mut t = [[0; 256]; 4];
+    let mut size = 0;
+    while size < 4 {
+        let mut y = 0;
+        while y < 256 {
+            t[size][y] = div(subspace(2 << size, y as u8), subspace_slope(2 << size));
+            y += 1;
+        }
+        size += 1;
+    }
+    t
+};
 
 /// S(x), the product of x + w over the first `block` elements.
 pub(crate) const fn subspace(block: usize, x: u8) -> u8 {

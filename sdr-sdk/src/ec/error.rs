@@ -84,6 +84,14 @@ pub enum EcError {
         /// Data symbols of the job.
         job: usize,
     },
+    /// A back end was asked for that is unknown, or that this CPU lacks.
+    #[error("no back end {asked:?} on this CPU; it has {found}")]
+    Backend {
+        /// What was asked for.
+        asked: String,
+        /// Names of those that would do.
+        found: String,
+    },
     /// Data and parity share bytes.
     #[error("the memory of data and parity overlaps")]
     Overlap,

@@ -32,7 +32,7 @@ const LOG: [u8; 256] = {
 };
 
 /// All products, a row of 256 for each left factor: one look-up a byte.
-static PRODUCTS: [[u8; 256]; 256] = {
+pub(super) static PRODUCTS: [[u8; 256]; 256] = {
     let mut t = [[0; 256]; 256];
     let mut a = 1;
     while a < 256 {

@@ -12,21 +12,30 @@
 //! | [`job`] | what a coder is asked to do, and the checks before it |
 //! | [`raw`] | memory that others may write: raw pointers, bounds checked |
 //! | [`gf256`], [`naive`] | the oracle: field tables, and a coder made of nothing else |
+//! | [`fast`] | the coder of the data path, on the kernels of a back end |
+//! | [`backend`] | which instructions this CPU has |
 //! | [`error`] | why coding was refused |
 
+pub mod backend;
 pub mod code;
+mod columns;
 pub mod error;
+pub mod fast;
 pub mod gf256;
 pub mod job;
+mod kernel;
 pub mod layout;
 pub mod naive;
 pub mod plan;
 pub mod raw;
+mod steps;
 #[cfg(test)]
 mod tests;
 
+pub use backend::{BACKEND_VARIABLE, Backend};
 pub use code::{Code, MAX_DATA};
 pub use error::EcError;
+pub use fast::Fast;
 pub use job::{DecodeJob, EncodeJob};
 pub use layout::{Place, Stripes};
 pub use naive::Naive;

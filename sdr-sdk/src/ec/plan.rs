@@ -75,6 +75,27 @@ impl DecodePlan {
         self.inverse[lost * self.rows.len() + eq]
     }
 
+    /// Data rows that are not missing, ascending.
+    pub(crate) fn present(&self) -> impl Iterator<Item = usize> {
+        let mut missing = self.missing.iter().map(|&row| usize::from(row)).peekable();
+        (0..self.k).filter(move |row| missing.next_if_eq(row).is_none())
+    }
+
+    /// The inverse as factors of a product with the first `found` missing symbols as targets.
+    pub(crate) fn weights(&self, found: usize) -> Vec<u8> {
+        let of = move |eq| (0..found).map(move |lost| self.weight(lost, eq));
+        (0..self.rows.len()).flat_map(of).collect()
+    }
+
+    /// For one missing symbol: what each of the first `present` data rows contributes, and at the end what the parity row
+    /// does.
+    pub(crate) fn single(&self, present: usize) -> Vec<u8> {
+        let weight = self.inverse[0];
+        let row = self.rows[0].into();
+        let of = |j| mul(weight, self.code.coefficient(self.k, row, j).unwrap_or(0));
+        self.present().take(present).map(of).chain([weight]).collect()
+    }
+
     /// Refuses to be used for another code.
     pub(crate) fn check(&self, k: usize) -> Result<(), EcError> {
         if self.k == k { Ok(()) } else { Err(EcError::Plan { plan: self.k, job: k }) }

@@ -3,10 +3,14 @@
 //! | module | what it holds |
 //! |---|---|
 //! | `soft.rs` | [`SoftFabric`], and [`Endpoint`], which makes connections |
-//! | `soft/nic.rs` | connections, keys, arrivals, departures |
+//! | `soft/nic.rs` | connections, keys, departures |
+//! | `soft/nic/arrivals.rs` | what came in |
 //! | `soft/connect.rs` | from an address to a connected queue pair |
-//! | `soft/handshake.rs` | payload size, cookie, exchange of queue pair infos |
+//! | `soft/handshake.rs` | cookie, exchange of queue pair infos |
+//! | `soft/handshake/probing.rs` | the payload size of a path without a connection |
+//! | `soft/path.rs` | the payload size, looked for again when data stalls |
 //! | `soft/replay.rs` | control datagrams count once |
+//! | `soft/shown.rs` | channels show their address again |
 //! | [`link`] | what carries frames |
 //! | [`udp`] | sockets as a link |
 //! | [`wire`] | the 36-byte header and its checksum |
@@ -19,7 +23,9 @@ mod connect;
 mod handshake;
 pub mod link;
 mod nic;
+mod path;
 mod replay;
+mod shown;
 pub mod socket;
 pub mod udp;
 pub mod wire;
@@ -56,8 +62,13 @@ impl State {
     fn flush(&mut self, now: Nanos) {
         let Self { nic, link } = self;
         nic.handshake.drive(now, &mut nic.replies);
+        nic.probe_paths(now);
+        let mut room = true;
         for reply in nic.replies.drain(..) {
-            reply.send(&mut **link, now);
+            room &= reply.send(&mut **link, now);
+        }
+        if !room {
+            nic.probes_crowded();
         }
     }
 }
@@ -288,6 +299,13 @@ unsafe impl Fabric for SoftFabric {
         nic.control(&mut **link, now, q, msg)
     }
 
+    fn doubt_payload(&mut self, now: Nanos, q: QueueSet, payload: u32, rtt: Nanos) {
+        let mut state = lock(&self.state);
+        if state.nic.doubt(now, q, payload, rtt) {
+            state.flush(now);
+        }
+    }
+
     fn poll(&mut self, now: Nanos, ch: Channel, out: &mut dyn EventSink) -> bool {
         let state = &mut *lock(&self.state);
         state.nic.report(out);
@@ -308,7 +326,8 @@ unsafe impl Fabric for SoftFabric {
         if state.nic.ready() {
             return Some(Nanos::ZERO);
         }
-        [state.link.wake_at(), state.nic.handshake.wake_at()].into_iter().flatten().min()
+        let State { nic, link } = &*state;
+        [link.wake_at(), nic.handshake.wake_at(), nic.probes_at()].into_iter().flatten().min()
     }
 
     fn wait_fd(&self, _ch: Channel) -> Option<BorrowedFd<'_>> {

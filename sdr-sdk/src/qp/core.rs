@@ -48,6 +48,9 @@ pub(crate) struct QpCore {
     pub(crate) counters: QpCounters,
     timing: Timing,
     pub(crate) connected: bool,
+    /// Payload bytes of a packet that the path to the peer carries, and the path from it as far as it said.
+    pub(crate) path_out: u32,
+    pub(crate) path_in: u32,
     /// The layer above waits for the peer, even if nothing is posted here.
     pub(crate) expecting: bool,
     /// For our send half (from the peer's receive half), and for our receive half.
@@ -77,6 +80,8 @@ impl QpCore {
             counters: QpCounters::default(),
             timing,
             connected: false,
+            path_out: spec.payload,
+            path_in: spec.payload,
             expecting: false,
             to_send_half: VecDeque::new(),
             to_recv_half: VecDeque::new(),
@@ -107,6 +112,8 @@ impl QpCore {
         if self.link.closed().is_some() {
             return;
         }
+        // Never more than before: a late datagram says what was true earlier.
+        self.path_in = self.path_in.min(d.header.path.unwrap_or(u32::MAX).max(1));
         if !self.recv.on_facts(now, d.header.closed, d.header.drain) {
             return self.link.close(Closed::Protocol("it closes messages that were never granted"));
         }
@@ -192,6 +199,7 @@ impl QpCore {
             drain: self.send.drain_statement(),
             sent_at: now,
             echo: None,
+            path: (self.path_out < self.spec.payload).then_some(self.path_out),
         };
         self.link.stamp(now, &mut h);
         self.scratch.clear();
@@ -205,6 +213,14 @@ impl QpCore {
         self.counters.control_sent += 1;
         self.link.sent(now, written);
         true
+    }
+
+    /// The path to the peer carries no larger packets any more.
+    pub(crate) fn on_path_payload(&mut self, payload: u32) {
+        if payload < self.path_out {
+            self.path_out = payload;
+            self.link.owe();
+        }
     }
 
     /// The fabric is done with source memory.
@@ -223,6 +239,13 @@ impl QpCore {
         if self.send.closed() != closed {
             self.link.owe();
         }
+    }
+
+    /// When the fabric has what this queue pair waits for: room, or word of a receive that was completed since the context
+    /// was polled.
+    pub(crate) fn fabric_wake_at(&self, fabric: &dyn Fabric) -> Option<Nanos> {
+        let waits = self.recv.retiring() || self.send.queued();
+        if waits { fabric.wake_at() } else { None }
     }
 
     /// When `flush` has something to do without news.

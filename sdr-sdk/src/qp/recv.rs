@@ -3,7 +3,7 @@
 use crate::bitmap::{Bitmap, HostBitmap, Shape};
 use crate::engine::Progress;
 use crate::memory::{RawSlice, RecvBuf};
-use crate::qp::{PostError, Shared};
+use crate::qp::{Closed, PostError, Shared};
 use crate::slots::{Posting, RetireCell, RetireError};
 use crate::types::{Channel, ChunkIndex, Seq, SlotGen};
 use std::future::Future;
@@ -22,11 +22,16 @@ pub struct RecvQp {
 pub struct RecvOptions {
     /// Packets a chunk, 1 to 64.
     pub per_chunk: u32,
-    /// Payload bytes a packet, at most the queue pair's; None: those of the queue pair.
+    /// Payload bytes a packet, at most the queue pair's; None: [`RecvQp::path_payload`].
     pub payload: Option<u32>,
 }
 
 impl RecvQp {
+    /// Closes the queue pair: the peer sent something that the protocol does not allow.
+    pub(crate) fn violated(&self, what: &'static str) {
+        self.shared.with(|qp| qp.link.close(Closed::Protocol(what)));
+    }
+
     /// Posts a receive of `buf`, divided into chunks of `per_chunk` packets (1 to 64).
     ///
     /// The n-th accepted receive takes the n-th accepted send. `Busy` while the slot it needs may still be written by
@@ -47,8 +52,9 @@ impl RecvQp {
         options: RecvOptions,
     ) -> Result<RecvHandle, PostError<(RecvBuf, Option<RecvBuf>)>> {
         let RecvOptions { per_chunk, payload } = options;
-        let (most, max_packets) = self.shared.with(|qp| (qp.spec.payload, qp.spec.layout.max_packets()));
-        let payload = payload.unwrap_or(most);
+        let (most, path, max_packets) =
+            self.shared.with(|qp| (qp.spec.payload, qp.path_in, qp.spec.layout.max_packets()));
+        let payload = payload.unwrap_or(path);
         let (len, extra_len) = (buf.len() as u64, extra.as_ref().map_or(0, |e| e.len() as u64));
         let buf = (buf, extra);
         if !(1..=64).contains(&per_chunk) {
@@ -87,9 +93,20 @@ impl RecvQp {
         }
     }
 
+    /// Packet numbers of a receive, of data and of extra packets together.
+    pub(crate) fn max_packets(&self) -> u32 {
+        self.shared.with(|qp| qp.spec.layout.max_packets())
+    }
+
     /// Whether a receive can be posted now.
     pub fn ready(&self) -> bool {
         self.shared.with(|qp| qp.recv.ready())
+    }
+
+    /// Payload bytes of a packet that the path from the peer carries: those of the queue pair, until the peer found that it is
+    /// less. It never becomes more again.
+    pub fn path_payload(&self) -> u32 {
+        self.shared.with(|qp| qp.path_in)
     }
 
     /// Number of the next receive to be posted.

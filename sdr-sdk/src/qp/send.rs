@@ -22,6 +22,8 @@ pub struct Path {
     pub queued_runs: usize,
     /// Round trip of the newest stamp that came back.
     pub sample: Option<Sample>,
+    /// Payload bytes of a packet that it carries: those of the queue pair until it was found to carry less.
+    pub payload: u32,
 }
 
 /// Where a send stands. None of these means delivered.
@@ -142,6 +144,7 @@ impl SendQp {
             min_rtt: qp.link.rtt.min_rtt(),
             queued_runs: qp.send.queued_runs(),
             sample: qp.link.rtt.last(),
+            payload: qp.path_out,
         })
     }
 
@@ -152,6 +155,16 @@ impl SendQp {
             // An empty datagram; when too many wait, one of them carries the stamp.
             qp.post_datagram(true, &[]);
         });
+    }
+
+    /// Says that packets of `payload` bytes seem not to reach the peer. Where the fabric can, it finds out what the path
+    /// carries: [`Path::payload`] then says so, here, and receives that the peer posts from then on are cut accordingly. A
+    /// message on a receive with more, see [`NextGrant::payload`], does not arrive. May be said at each poll.
+    pub fn doubt_payload(&self, now: Nanos, payload: u32) {
+        let mut core = self.shared.context().lock();
+        if let Some((qp, fabric, _)) = core.parts(self.shared.id()) {
+            fabric.doubt_payload(now, qp.q, payload, qp.link.rtt.srtt());
+        }
     }
 
     /// Runs that wait for the fabric; a sender that paces itself keeps this small.

@@ -286,6 +286,11 @@ impl SendSide {
         self.closed = self.closed.latest(idle);
     }
 
+    /// Whether runs wait for room in the fabric.
+    pub(crate) fn queued(&self) -> bool {
+        self.queued_runs > 0
+    }
+
     /// Posts what waits, as far as the fabric takes it. Returns the packets posted.
     pub(crate) fn flush(&mut self, now: Nanos, fabric: &mut dyn Fabric) -> u64 {
         let mut total = 0;

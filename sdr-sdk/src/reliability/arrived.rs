@@ -180,13 +180,36 @@ impl Arrived {
     /// Looks again at what is missing before `end`, until it has found `budget` chunks of it as they were; for who knows that
     /// repairs may be there. As [`recheck`](Self::recheck) otherwise.
     pub fn recheck_below(&mut self, view: &(impl PacketView + ?Sized), end: u32, budget: u32) {
-        let (mut here, mut vain) = (0, 0);
-        while vain < budget
-            && let Some(next) = self.missing.next_from(here).filter(|r| r.start < end)
-        {
-            let (chunk_end, found) = self.recheck_chunk(view, next.start);
-            vain += u32::from(!found);
-            here = chunk_end;
+        let shape = view.shape();
+        let per_chunk = shape.per_chunk() as u32;
+        // One walk finds the chunks in which something may have changed; most are as they were.
+        let mut moved = Vec::new();
+        let (mut vain, mut checked) = (0, 0);
+        let mut ranges = self.missing.within(0..end).peekable();
+        'looking: while let Some(r) = ranges.next() {
+            for c in r.start.max(checked) / per_chunk..r.end.div_ceil(per_chunk) {
+                if vain + moved.len() as u32 >= budget {
+                    break 'looking;
+                }
+                let chunk_end = (c + 1).saturating_mul(per_chunk);
+                if chunk_end <= checked {
+                    continue;
+                }
+                checked = chunk_end;
+                // With one packet missing the chunk's byte tells all.
+                let alone = r.len() == 1 && ranges.peek().is_none_or(|next| next.start >= chunk_end);
+                let whole = chunk_end <= self.covered && chunk_end <= self.total;
+                if view.chunk(ChunkIndex(self.first_chunk + c)) || !(alone && whole) {
+                    moved.push(c * per_chunk);
+                } else {
+                    vain += 1;
+                }
+            }
+        }
+        for first in moved {
+            if let Some(r) = self.missing.next_from(first) {
+                self.recheck_chunk(view, r.start.max(first));
+            }
         }
     }
 
@@ -226,7 +249,7 @@ impl Arrived {
         let was: Vec<_> = self.found.drain(before..).collect();
         for r in was {
             let mut at = r.start;
-            for left in self.missing.within(r.clone()).chain([r.end..r.end]) {
+            for left in self.missing.within(r.clone()).chain(std::iter::once(r.end..r.end)) {
                 if at < left.start {
                     self.found.push(at..left.start);
                 }

@@ -76,6 +76,17 @@ pub struct Conditions {
     pub loss: Loss,
     /// Parity beyond what the losses ask for costs nobody anything: the rate is ours alone.
     pub spare_parity: bool,
+    /// Messages of the connection that are not done.
+    pub unfinished: Unfinished,
+}
+
+/// Messages that were posted and are not done, the one in question included.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Unfinished {
+    /// How many.
+    pub messages: u32,
+    /// Their bytes.
+    pub bytes: u64,
 }
 
 /// What the receiver said of a message. All packets of `[0, base)` arrived; of `[from, to)` all arrived but `missing`.
@@ -249,6 +260,11 @@ pub trait Scheme: Send + Sync {
     /// For the peer: announced with every message.
     fn wire_id(&self) -> u8;
 
+    /// Parity covers all of a message, however long it is.
+    fn protects_all(&self) -> bool {
+        false
+    }
+
     /// Extra packets that a receive should have; `m` is the longest message that it takes.
     fn extra(&self, _m: &MessageSpec, _c: &Conditions) -> u32 {
         0
@@ -257,6 +273,11 @@ pub trait Scheme: Send + Sync {
     /// The code that parity is made with, for a scheme that sends any.
     fn code(&self) -> Code {
         Code::Mds
+    }
+
+    /// What it would do with a message, and why, for people; None where there is no choice.
+    fn explain(&self, _m: &MessageSpec, _c: &Conditions) -> Option<String> {
+        None
     }
 
     /// The sending half for one message.
@@ -324,6 +345,11 @@ pub trait SchemeReceiver: Send {
 
     /// Repairs of packets before it may have arrived: they are looked for before a report.
     fn overdue(&self, _now: Nanos, _c: &Conditions) -> u32 {
+        0
+    }
+
+    /// Data before it was sent or asked for: it is looked at, also where nothing that arrived shows that it was sent.
+    fn asked(&self) -> u32 {
         0
     }
 

@@ -138,4 +138,4 @@ impl SchemeReceiver for Receiver {
 #[cfg(test)]
 mod monte_carlo;
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

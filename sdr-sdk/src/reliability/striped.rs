@@ -50,7 +50,9 @@ pub enum CodeError {
         m: u32,
     },
     /// More XOR groups than data symbols.
-    #[error("m = {m} with k = {k}: each of the m parity symbols of xor covers k / m data symbols, so m is at most k")]
+    #[error(
+        "m = {m} with k = {k}: each of the m parity symbols of xor covers k / m data symbols, so m is at most k"
+    )]
     Groups {
         /// Data symbols.
         k: u32,
@@ -59,11 +61,22 @@ pub enum CodeError {
     },
 }
 
+/// Below so many expected losses of a message, `auto` sends no parity.
+const RARE: f64 = 1e-4;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
+    /// Hybrid or none of it, as the path and the message ask for.
+    Auto,
     Hybrid,
-    Mds { k: u16, m: u16 },
-    Xor { k: u16, m: u16 },
+    Mds {
+        k: u16,
+        m: u16,
+    },
+    Xor {
+        k: u16,
+        m: u16,
+    },
 }
 
 /// A scheme with parity.
@@ -74,6 +87,11 @@ impl Striped {
     /// `hybrid`: negative acknowledgements for the body, parity for what leaves in the last round trip.
     pub const fn hybrid() -> Self {
         Self(Kind::Hybrid)
+    }
+
+    /// `auto`: `hybrid`, or `sr-nack` where a loss is so unlikely that parity is not worth sending.
+    pub const fn auto() -> Self {
+        Self(Kind::Auto)
     }
 
     /// `ec:K,M`: M parity symbols behind every K data symbols, any K of which suffice.
@@ -107,7 +125,8 @@ impl Striped {
             Choice { plan: Plan { k: k as u16, m: rows, interleave: depth as u16 }, ..Choice::default() }
         };
         match self.0 {
-            Kind::Hybrid => plan::choose(m, c),
+            Kind::Auto if c.loss.probability * f64::from(m.packets) < RARE => Choice::default(),
+            Kind::Auto | Kind::Hybrid => plan::choose(m, c),
             Kind::Mds { k, m: rows } => fixed(u32::from(k), rows, 1),
             // A parity symbol a stripe: the M groups are stripes side by side.
             Kind::Xor { k, m: groups } => fixed(u32::from(k.div_ceil(groups)), 1, groups.into()),
@@ -119,7 +138,12 @@ impl Striped {
             Kind::Xor { .. } => 1,
             _ => code_rows(plan.k.into()),
         };
-        Stripes::new(m, plan, self.0 != Kind::Hybrid, rows)
+        Stripes::new(m, plan, self.is_fixed(), rows)
+    }
+
+    /// The code is given, and protects all of a message.
+    fn is_fixed(&self) -> bool {
+        matches!(self.0, Kind::Mds { .. } | Kind::Xor { .. })
     }
 
     fn is_xor(&self) -> bool {
@@ -140,6 +164,7 @@ fn checked(k: u32, m: u32) -> Result<(u16, u16), CodeError> {
 impl Scheme for Striped {
     fn name(&self) -> Cow<'static, str> {
         match self.0 {
+            Kind::Auto => "auto".into(),
             Kind::Hybrid => "hybrid".into(),
             Kind::Mds { k, m } => format!("ec:{k},{m}").into(),
             Kind::Xor { k, m } => format!("xor:{k},{m}").into(),
@@ -151,7 +176,12 @@ impl Scheme for Striped {
             Kind::Hybrid => 3,
             Kind::Mds { .. } => 4,
             Kind::Xor { .. } => 5,
+            Kind::Auto => 6,
         }
+    }
+
+    fn protects_all(&self) -> bool {
+        self.is_fixed()
     }
 
     fn code(&self) -> Code {
@@ -160,7 +190,7 @@ impl Scheme for Striped {
 
     fn extra(&self, m: &MessageSpec, c: &Conditions) -> u32 {
         match self.0 {
-            Kind::Hybrid => plan::extra(m, c),
+            Kind::Auto | Kind::Hybrid => plan::extra(m, c),
             Kind::Mds { .. } | Kind::Xor { .. } => {
                 let plan = self.choose(m, c).plan;
                 let spare = if self.is_xor() { 0 } else { u32::from(plan.m) };
@@ -171,9 +201,40 @@ impl Scheme for Striped {
         }
     }
 
+    fn explain(&self, m: &MessageSpec, c: &Conditions) -> Option<String> {
+        let Plan { k, m: rows, interleave } = self.choose(m, c).plan;
+        let (p, burst) = (c.loss.probability, c.loss.burst);
+        let seen = format!("loss up to {p:.1e} in bursts of {burst:.1}");
+        let stripes = u32::from(k) * u32::from(interleave);
+        Some(match (self.0, k, rows) {
+            (Kind::Auto, 0, _) => {
+                format!("sr-nack: {seen} is less than {RARE:e} losses in the whole message")
+            }
+            (Kind::Auto | Kind::Hybrid, _, 0) => {
+                format!("hybrid without unasked parity: {seen}, and the messages behind fill the path")
+            }
+            (Kind::Auto | Kind::Hybrid, ..) => {
+                let last = if stripes < m.packets {
+                    format!("the last {stripes} packets")
+                } else {
+                    "all packets".to_owned()
+                };
+                format!(
+                    "hybrid: {seen}; {last} are protected by {rows} parity packets for each {k}, {interleave} interleaved"
+                )
+            }
+            _ => return None,
+        })
+    }
+
     fn sender(&self, m: &MessageSpec, c: &Conditions) -> Box<dyn SchemeSender> {
         let mut choice = self.choose(m, c);
-        let stripes = self.stripes(m, &choice.plan);
+        // Without a row of parity there is no stripe: of the peer's memory for it nothing is known, and what it would ask for
+        // before it asks for data does not exist.
+        let stripes = self.stripes(m, &choice.plan).filter(|s| s.rows > 0);
+        if stripes.is_none() {
+            choice.plan = Plan::default();
+        }
         choice.plan.m = stripes.map_or(0, |s| s.sent as u16);
         Box::new(Sender::new(m, choice, stripes))
     }
@@ -193,7 +254,7 @@ impl Scheme for Striped {
             stripes: self.stripes(m, plan),
             packets: m.packets,
             first_extra: m.first_extra,
-            fallback_milli: (self.0 != Kind::Hybrid).then_some(FALLBACK_MILLI),
+            fallback_milli: self.is_fixed().then_some(FALLBACK_MILLI),
             copies: plan::report_copies(c),
             loss: c.loss.probability,
         };

@@ -175,7 +175,14 @@ fn announce_goes_first_and_is_repeated_until_mentioned() {
     assert!(!a.announced() && a.due(ms(3)) && !a.due(ms(2)));
     a.sent(ms(4), RTT);
     assert!(a.announced());
-    assert_eq!(a.wake_at(), Some(ms(4) + us(6_400)));
+    // RTT/512, RTT/128, RTT/32, then every RTT/8, each counted from when it left.
+    assert_eq!(a.wake_at(), Some(ms(4) + us(100)));
+    a.sent(ms(5), RTT);
+    assert_eq!(a.wake_at(), Some(ms(5) + us(400)));
+    a.sent(ms(6), RTT);
+    assert_eq!(a.wake_at(), Some(ms(6) + us(1_600)));
+    a.sent(ms(8), RTT);
+    assert_eq!(a.wake_at(), Some(ms(8) + us(6_400)));
     a.sent(ms(400), RTT);
     assert_eq!(a.wake_at(), Some(ms(400) + us(6_400)));
     a.mentioned();
@@ -183,11 +190,18 @@ fn announce_goes_first_and_is_repeated_until_mentioned() {
     a.sent(ms(500), RTT);
     assert!(a.announced() && !a.due(Nanos::MAX));
 
-    for (rtt, wait) in
-        [(Nanos::ZERO, ms(1)), (TINY, ms(1)), (ms(8), ms(1)), (ms(80), ms(10)), (HUGE, ms(1_000))]
-    {
+    let quick = us(50);
+    for (rtt, waits) in [
+        (Nanos::ZERO, [quick, quick, quick, ms(1)]),
+        (TINY, [quick, quick, quick, ms(1)]),
+        (ms(8), [quick, Nanos(62_500), us(250), ms(1)]),
+        (ms(80), [Nanos(156_250), us(625), us(2_500), ms(10)]),
+        (HUGE, [ms(1_000); 4]),
+    ] {
         let mut a = AnnounceRepeater::new(ms(0));
-        a.sent(ms(0), rtt);
-        assert_eq!(a.wake_at(), Some(wait));
+        for wait in waits {
+            a.sent(ms(0), rtt);
+            assert_eq!(a.wake_at(), Some(wait));
+        }
     }
 }

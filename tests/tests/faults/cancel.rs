@@ -1,9 +1,9 @@
 //! Transfers dropped in each state; the connection goes on, and the n-th send that used a number meets the n-th receive.
 
-use super::{config, usual};
+use super::{Bed, config, usual};
 use sdr_sdk::connection::TransferError;
 use sdr_sdk::types::{Nanos, Seq};
-use sdr_tests::bed::{Bed, PACKET, RTT};
+use sdr_tests::bed::{PACKET, RTT};
 
 const LEN: usize = 200 * PACKET;
 const PATHS: [&str; 2] = ["rtt=25ms,rate=100Mbit", "rtt=25ms,rate=100Mbit,loss=0.02,seed=3"];
@@ -24,7 +24,7 @@ fn goes_on(bed: &mut Bed) -> Nanos {
 }
 
 fn sent(bed: &Bed, end: u16) -> u64 {
-    bed.pair.qps.net.counters(end).sent
+    bed.counters(end).sent
 }
 
 fn until(bed: &mut Bed, done: impl FnMut(&mut Bed) -> bool) {
@@ -143,7 +143,7 @@ fn receive_dropped_midway() {
             println!("after {packets} packets on {path}");
             let mut bed = Bed::new(config(path));
             bed.one_way(0, 2, LEN);
-            until(&mut bed, |b| b.pair.qps.net.counters(1).delivered >= packets);
+            until(&mut bed, |b| b.counters(1).delivered >= packets);
             bed.drop_recv(1, 0);
             goes_on(&mut bed);
             if packets < 150 {

@@ -1,12 +1,12 @@
 //! Each kind of control content lost several times in a row, late, twice and corrupt, in both directions at once.
 
-use super::{config, usual};
+use super::{Bed, config, usual};
 use netem::sim::Direction;
 use sdr_sdk::connection::TransferError;
 use sdr_sdk::control::CloseReason;
 use sdr_sdk::qp::Closed;
 use sdr_sdk::types::Nanos;
-use sdr_tests::bed::{Bed, PACKET, RTT};
+use sdr_tests::bed::{PACKET, RTT};
 use sdr_tests::control::{Fault, Kind, afflict};
 use std::sync::atomic::Ordering;
 

@@ -1,13 +1,13 @@
 //! Ends that stop, die, close or lose their driver.
 
-use super::usual;
-use netem::QpPair;
+use super::{Bed, Net, usual};
 use sdr_sdk::connection::TransferError;
 use sdr_sdk::control::CloseReason;
 use sdr_sdk::qp::Closed;
 use sdr_sdk::types::Nanos;
-use sdr_tests::bed::{Bed, PACKET, RTT};
+use sdr_tests::bed::{PACKET, RTT};
 use sdr_tests::control::{Fault, Kind, afflict};
+use sdr_tests::nets::FaultNet;
 
 const LEN: usize = 100 * PACKET;
 const DEATH: Nanos = Nanos::from_secs(3);
@@ -55,7 +55,7 @@ fn an_end_that_slept_for_long_does_not_declare_its_peer_dead() {
 #[test]
 fn idle_time_is_no_silence() {
     let c = usual();
-    let (mut pair, [(_, receive), (_send, _receive)]) = QpPair::new(c.sim, c.context, &c.qp).unwrap();
+    let (mut pair, [(_, receive), (_send, _receive)]) = Net::ends(&c).unwrap();
     pair.run_until(Nanos::from_secs(60));
     let buf = pair.contexts[0].register(LEN).unwrap();
     let _posted = receive.recv(buf, 8).unwrap();
@@ -162,7 +162,7 @@ fn close_lets_accepted_work_finish() {
 fn close_of_the_receiver_finishes_what_began_to_arrive() {
     let mut bed = Bed::new(usual());
     bed.one_way(0, 2, 1000 * PACKET);
-    bed.until(RTT.mul_div(12, 1), |b| b.pair.qps.net.counters(1).delivered > 100);
+    bed.until(RTT.mul_div(12, 1), |b| b.counters(1).delivered > 100);
     bed.pair.connections[1].close();
     bed.pair.touch();
     bed.finish(Nanos::from_secs(3));

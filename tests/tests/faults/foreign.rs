@@ -7,11 +7,12 @@ use sdr_sdk::connection::{
 use sdr_sdk::context::{Context, ContextConfig, QpConfig};
 use sdr_sdk::engine::host::HostEngine;
 use sdr_sdk::reliability::{
-    Arrived, Conditions, MessageSpec, Outcome, Scheme, SchemeReceiver, SchemeSender, SelectiveRepeat,
-    SendRun, Status,
+    Conditions, MessageSpec, Outcome, Plan, PlanError, Say, Scheme, SchemeReceiver, SchemeSender,
+    SelectiveRepeat, SendRun, Status, View,
 };
 use sdr_sdk::types::Nanos;
-use sdr_tests::bed::{Bed, PACKET, RTT, usual};
+use sdr_tests::bed::{PACKET, RTT, SimBed as Bed, usual};
+use std::borrow::Cow;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
@@ -64,19 +65,25 @@ struct With<T: ?Sized> {
 }
 
 impl Scheme for Bomb {
-    fn name(&self) -> &'static str {
-        "bomb"
+    fn name(&self) -> Cow<'static, str> {
+        "bomb".into()
     }
     fn wire_id(&self) -> u8 {
         SelectiveRepeat::default().wire_id()
     }
-    fn sender(&self, m: &MessageSpec) -> Box<dyn SchemeSender> {
+    fn sender(&self, m: &MessageSpec, c: &Conditions) -> Box<dyn SchemeSender> {
         self.check(Call::NewSender);
-        Box::new(With { bomb: self.clone(), inner: SelectiveRepeat::default().sender(m) })
+        Box::new(With { bomb: self.clone(), inner: SelectiveRepeat::default().sender(m, c) })
     }
-    fn receiver(&self, m: &MessageSpec) -> Box<dyn SchemeReceiver> {
+    fn receiver(
+        &self,
+        m: &MessageSpec,
+        plan: &Plan,
+        c: &Conditions,
+    ) -> Result<Box<dyn SchemeReceiver>, PlanError> {
         self.check(Call::NewReceiver);
-        Box::new(With { bomb: self.clone(), inner: SelectiveRepeat::default().receiver(m) })
+        let inner = SelectiveRepeat::default().receiver(m, plan, c)?;
+        Ok(Box::new(With { bomb: self.clone(), inner }))
     }
 }
 
@@ -96,13 +103,13 @@ impl SchemeSender for With<dyn SchemeSender> {
 }
 
 impl SchemeReceiver for With<dyn SchemeReceiver> {
-    fn on_progress(&mut self, now: Nanos, arrived: &Arrived) -> Outcome {
+    fn on_progress(&mut self, now: Nanos, v: &View<'_>, c: &Conditions) -> Outcome {
         self.bomb.check(Call::OnProgress);
-        self.inner.on_progress(now, arrived)
+        self.inner.on_progress(now, v, c)
     }
-    fn report<'a>(&mut self, now: Nanos, arrived: &'a Arrived) -> Status<'a> {
+    fn report<'a>(&'a mut self, now: Nanos, v: &View<'a>, c: &Conditions, part: u32) -> Option<Say<'a>> {
         self.bomb.check(Call::Report);
-        self.inner.report(now, arrived)
+        self.inner.report(now, v, c, part)
     }
     fn reported(&mut self, to: u32) {
         self.bomb.check(Call::Reported);

@@ -1,12 +1,12 @@
 //! Paths that go dark, change, lose, reorder and copy.
 
-use super::{config, usual};
+use super::{Bed, config, usual};
 use netem::PairConfig;
 use netem::loss::LossSpec;
-use netem::sim::{Direction, Frame, FrameKind, Granularity, Verdict};
+use netem::sim::{Direction, Frame, FrameKind, Verdict};
 use netem::units::{BitRate, Probability};
 use sdr_sdk::types::{Channel, Nanos};
-use sdr_tests::bed::{Bed, PACKET, RTO, RTT};
+use sdr_tests::bed::{PACKET, RTO, RTT};
 
 const BOTH: [Direction; 2] = [Direction::A_TO_B, Direction::B_TO_A];
 
@@ -19,7 +19,7 @@ fn counted_loosely(mut c: PairConfig) -> PairConfig {
 }
 
 fn tap(bed: &Bed, d: Direction, decide: impl FnMut(&Frame<'_>) -> Verdict + Send + 'static) {
-    bed.pair.qps.net.tap(d, Granularity::Packet, decide);
+    bed.tap(d, decide);
 }
 
 fn is_data(f: &Frame<'_>) -> bool {
@@ -106,7 +106,7 @@ fn round_trip_steps_up_and_down() {
         bed.exchange(20, LEN);
         bed.pass(Nanos::from_millis(100));
         for d in BOTH {
-            bed.pair.qps.net.link(d, |link| link.set_delay(Nanos::from_micros(after * 500)));
+            bed.link(d, |link| link.set_delay(Nanos::from_micros(after * 500)));
         }
         let took =
             bed.complete(Nanos::from_millis(after.max(before)).mul_div(20, 1) + Nanos::from_millis(300));
@@ -130,7 +130,7 @@ fn rate_steps_down_and_up() {
         bed.pass(Nanos::from_millis(60));
         let rate: BitRate = after.parse().unwrap();
         for d in BOTH {
-            bed.pair.qps.net.link(d, |link| link.set_rate(Some(rate)));
+            bed.link(d, |link| link.set_rate(Some(rate)));
         }
         let took = bed.complete(Nanos::from_secs(10));
         println!("rate {before} to {after}: {:.1} RTT", took.0 as f64 / RTT.0 as f64);
@@ -170,7 +170,7 @@ fn a_twentieth_of_control_corrupt() {
     for _ in 0..20 {
         six("5 % of control corrupt", &mut bed, RTT.mul_div(20, 1));
     }
-    assert!(bed.pair.qps.net.counters(0).corrupt > 10);
+    assert!(bed.counters(0).corrupt > 10);
 }
 
 #[test]
@@ -195,7 +195,7 @@ fn loss_starts_and_ends_amid_messages() {
     let set = |bed: &Bed, p: f64| {
         let loss = LossSpec::bursty(Probability::new(p).unwrap(), 1.0).unwrap();
         for d in BOTH {
-            bed.pair.qps.net.link(d, |link| link.set_loss(loss.clone())).unwrap();
+            bed.link(d, |link| link.set_loss(loss.clone())).unwrap();
         }
     };
     bed.exchange(12, LEN);
@@ -214,7 +214,7 @@ fn lose(bed: &Bed, d: Direction, times: u32, lost: impl Fn(u32) -> bool + Send +
         if !lost(first) {
             return Verdict::Pass;
         }
-        let n = seen.entry((at.seq.0, first)).or_insert(0);
+        let n = seen.entry((at.slot, at.generation, first)).or_insert(0);
         *n += 1;
         if *n <= times { Verdict::Drop } else { Verdict::Pass }
     });

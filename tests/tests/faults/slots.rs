@@ -1,11 +1,11 @@
 //! Counters that wrap, slots in short supply, receives that are missing or too small.
 
-use super::{config, usual};
+use super::{Bed, FEWER, config, usual};
 use netem::PairConfig;
 use netem::sim::Direction;
 use sdr_sdk::connection::TransferError;
 use sdr_sdk::types::{Nanos, Seq};
-use sdr_tests::bed::{Bed, PACKET, RTT};
+use sdr_tests::bed::{PACKET, RTT};
 use sdr_tests::control::{Fault, Kind, afflict};
 
 fn slots(mut c: PairConfig, slots: u32, generations: u32) -> PairConfig {
@@ -35,7 +35,7 @@ fn counters_wrap() {
     let starts = [1 << 10, 1 << 18, 1 << 32, 0u64].map(|end| end.wrapping_sub(2));
     for (s, g) in [(0, 0), (4, 2), (2, 2)] {
         for send_first in starts {
-            for recv_first in [7, send_first, u64::MAX - 30] {
+            for recv_first in [send_first, 7, u64::MAX - 30].into_iter().take(if FEWER { 1 } else { 3 }) {
                 for path in ["rtt=5ms,rate=100Mbit", "rtt=5ms,rate=100Mbit,loss=0.01,seed=2"] {
                     println!("S={s} G={g}, from {send_first} and {recv_first}, {path}");
                     let mut c = slots(config(path), s, g);
@@ -61,7 +61,8 @@ fn four_slots_saturated_both_ways() {
     ] {
         let mut bed = Bed::new(slots(config(path), 4, g));
         bed.exchange(80, 200 * PACKET);
-        let took = bed.complete(Nanos::from_secs(10));
+        // Without exact counts every eight messages wait for L when there are two generations.
+        let took = bed.complete(Nanos::from_secs(15));
         println!("S=4 G={g} {path}: {:.1} RTT", took.0 as f64 / RTT.0 as f64);
     }
 }

@@ -4,6 +4,12 @@ use netem::PairConfig;
 use sdr_tests::bed;
 use std::sync::Arc;
 
+type Net = netem::SimNet;
+type Bed = bed::Bed<Net>;
+
+/// Fewer of the cases that only differ in numbers.
+const FEWER: bool = false;
+
 fn config(path: &str) -> PairConfig {
     bed::config_of(path, Arc::new(sdr_sdk::reliability::SelectiveRepeat::default()))
 }

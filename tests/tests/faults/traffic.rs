@@ -1,9 +1,9 @@
 //! Control datagrams counted: what is quiet stays quiet, and nothing is amplified.
 
-use super::usual;
+use super::{Bed, usual};
 use netem::sim::{Direction, Forged, FrameKind, Verdict};
 use sdr_sdk::types::{Nanos, QueueSet};
-use sdr_tests::bed::{Bed, PACKET, RTT};
+use sdr_tests::bed::{PACKET, RTT};
 use sdr_tests::control::datagrams;
 use std::sync::{Arc, Mutex};
 

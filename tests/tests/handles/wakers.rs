@@ -5,9 +5,12 @@ use crate::world::{BYTES, Ends, Setup, World, pattern};
 use sdr_sdk::connection::{Connection, ConnectionConfig, ConnectionDriver, Transfer, TransferError};
 use sdr_sdk::context::Context;
 use sdr_sdk::qp::{PostError, RecvHandle, RecvQp, Retire, SendHandle, SendQp, Stream, UnconnectedQp};
-use sdr_sdk::reliability::{MessageSpec, Scheme, SchemeReceiver, SchemeSender, SelectiveRepeat};
+use sdr_sdk::reliability::{
+    Conditions, MessageSpec, Plan, PlanError, Scheme, SchemeReceiver, SchemeSender, SelectiveRepeat,
+};
 use sdr_sdk::types::Nanos;
 use sdr_sdk::{RecvBuf, SendBuf};
+use std::borrow::Cow;
 use std::future::Future;
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -363,39 +366,34 @@ impl Drop for HookedSender {
 }
 
 impl SchemeSender for HookedSender {
-    fn on_status(
-        &mut self,
-        now: Nanos,
-        status: &sdr_sdk::reliability::Status<'_>,
-        c: &sdr_sdk::reliability::Conditions,
-    ) {
+    fn on_status(&mut self, now: Nanos, status: &sdr_sdk::reliability::Status<'_>, c: &Conditions) {
         self.0.on_status(now, status, c);
     }
-    fn next(
-        &mut self,
-        now: Nanos,
-        budget: u32,
-        c: &sdr_sdk::reliability::Conditions,
-    ) -> Option<sdr_sdk::reliability::SendRun> {
+    fn next(&mut self, now: Nanos, budget: u32, c: &Conditions) -> Option<sdr_sdk::reliability::SendRun> {
         self.0.next(now, budget, c)
     }
-    fn wake_at(&self, c: &sdr_sdk::reliability::Conditions) -> Option<Nanos> {
+    fn wake_at(&self, c: &Conditions) -> Option<Nanos> {
         self.0.wake_at(c)
     }
 }
 
 impl Scheme for Hooked {
-    fn name(&self) -> &'static str {
+    fn name(&self) -> Cow<'static, str> {
         self.inner.name()
     }
     fn wire_id(&self) -> u8 {
         self.inner.wire_id()
     }
-    fn sender(&self, m: &MessageSpec) -> Box<dyn SchemeSender> {
-        Box::new(HookedSender(self.inner.sender(m), self.at_end.clone()))
+    fn sender(&self, m: &MessageSpec, c: &Conditions) -> Box<dyn SchemeSender> {
+        Box::new(HookedSender(self.inner.sender(m, c), self.at_end.clone()))
     }
-    fn receiver(&self, m: &MessageSpec) -> Box<dyn SchemeReceiver> {
-        self.inner.receiver(m)
+    fn receiver(
+        &self,
+        m: &MessageSpec,
+        plan: &Plan,
+        c: &Conditions,
+    ) -> Result<Box<dyn SchemeReceiver>, PlanError> {
+        self.inner.receiver(m, plan, c)
     }
 }
 

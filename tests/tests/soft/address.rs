@@ -1,6 +1,6 @@
 //! An address is followed after a nonce came back from it, and not before.
 
-use netem::sim::Direction;
+use netem::sim::{Direction, Verdict};
 use sdr_sdk::fabric::soft::wire::{PacketType, parse};
 use sdr_sdk::types::{Channel, Nanos};
 use sdr_tests::bed::{PACKET, RTT};
@@ -75,6 +75,58 @@ fn all_channels_follow_where_one_address_serves_them() {
         lost,
         "some channels still go to the old address"
     );
+}
+
+/// Whatever happens to the questions and answers about an address, he who moved is found.
+#[test]
+fn challenges_lost_late_twice_corrupt() {
+    let late = MS.mul_div(75, 1);
+    let faults = [1, 2, 3, 10].map(|n| (n, Verdict::Drop)).into_iter();
+    let more = [(3, Verdict::Corrupt), (1_000, Verdict::Delay(late)), (1_000, Verdict::Duplicate(late))];
+    for kind in [PacketType::PathChallenge, PacketType::PathResponse, PacketType::Confirm] {
+        for (times, verdict) in faults.clone().chain(more) {
+            let mut s = SoftBed::new("rtt=25ms,rate=100Mbit,seed=1", PACKET, &connection().rate(20_000_000));
+            s.bed.exchange(2, LEN / 8);
+            s.bed.complete(RTT.mul_div(20, 1));
+            for d in [Direction::A_TO_B, Direction::B_TO_A] {
+                let mut hits = 0;
+                s.net().tap(d, move |f| {
+                    let hit = hits < times && parse(f.bytes).is_ok_and(|(h, _)| h.kind == kind);
+                    hits += u32::from(hit);
+                    if hit { verdict } else { Verdict::Pass }
+                });
+            }
+            (0..4).for_each(|ch| s.net().rebind(0, Channel(ch), elsewhere(ch.into())));
+            // His own messages show where he is, or where he only receives a confirmation every half second.
+            let (sender, messages) = if kind == PacketType::Confirm { (1, 130) } else { (0, 12) };
+            s.bed.one_way(sender, messages, LEN / 8);
+            let took = s.bed.complete(RTT.mul_div(200, 1));
+            let lost = s.net().counters(Direction::B_TO_A).unrouted;
+            s.bed.one_way(1, 4, LEN / 8);
+            s.bed.complete(RTT.mul_div(20, 1));
+            println!("{kind:?} {times} {verdict:?}: {took}, {lost} lost");
+            assert_eq!(s.net().counters(Direction::B_TO_A).unrouted, lost, "{kind:?} {times} {verdict:?}");
+        }
+    }
+}
+
+/// A client that only receives any more has shown an address a channel before: it shows them again and again.
+#[test]
+fn a_channel_that_moves_while_its_client_only_receives_is_followed() {
+    for channel in 0..4 {
+        let mut s = SoftBed::usual();
+        s.bed.exchange(2, LEN);
+        s.bed.complete(RTT.mul_div(20, 1));
+        s.net().rebind(0, Channel(channel), elsewhere(channel.into()));
+        let unrouted = |s: &SoftBed| s.net().counters(Direction::B_TO_A).unrouted;
+        s.bed.one_way(1, 50, LEN);
+        s.bed.complete(RTT.mul_div(200, 1));
+        let lost = unrouted(&s);
+        s.bed.one_way(1, 10, LEN);
+        s.bed.complete(RTT.mul_div(40, 1));
+        println!("channel {channel}: {lost} lost");
+        assert_eq!(unrouted(&s), lost, "channel {channel} still goes to the old address");
+    }
 }
 
 /// Recorded frames with a valid token, from an address that answers nothing.

@@ -1,14 +1,17 @@
 //! Ends that start again, disappear, refuse: over a link in memory, with the handshake.
 
-use netem::sim::Direction;
+use netem::sim::{Direction, Verdict};
 use netem::{MemoryConfig, MemoryNet};
 use sdr_sdk::connection::{Connection, ConnectionConfig, ConnectionDriver, TransferError};
 use sdr_sdk::context::{Context, ContextConfig, QpConfig};
 use sdr_sdk::engine::host::HostEngine;
+use sdr_sdk::fabric::soft::wire::{PacketType, parse};
 use sdr_sdk::fabric::soft::{CONNECT_DEADLINE, ConnectError, DialError, Endpoint, SoftFabric};
 use sdr_sdk::qp::{Closed, RecvQp, SendQp};
 use sdr_sdk::types::{Channel, Nanos};
 use sdr_tests::soft::memory;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 const SERVER: usize = 1;
 
@@ -93,10 +96,14 @@ impl World {
     }
 
     fn message(&mut self, a: &Connection, b: &Connection) {
-        let mut src = self.ends[0].context.register(300_000).unwrap();
+        self.message_from(0, a, b);
+    }
+
+    fn message_from(&mut self, end: usize, a: &Connection, b: &Connection) {
+        let mut src = self.ends[end].context.register(300_000).unwrap();
         src.iter_mut().enumerate().for_each(|(i, x)| *x = (i % 253) as u8);
         let src = src.freeze();
-        let mut got = b.recv(self.ends[SERVER].context.register(300_000).unwrap());
+        let mut got = b.recv(self.ends[1 - end].context.register(300_000).unwrap());
         let mut sent = a.send(src.clone(), None);
         let got = self.until(Nanos::from_secs(5), |_| got.try_take()).unwrap();
         assert!(got.buf[..] == src[..]);
@@ -125,6 +132,47 @@ fn a_connection_is_made_over_any_path() {
         let (a, b) = w.dial(QpConfig::default()).unwrap();
         println!("{path}: connected after {}", w.now.since(start));
         w.message(&a, &b);
+    }
+}
+
+/// Each kind of frame of the handshake lost several times in a row, corrupt, late and twice: it is made all the same, once.
+#[test]
+fn each_frame_of_the_handshake_lost_late_twice_corrupt() {
+    let late = Nanos::from_millis(400);
+    let faults = [
+        (1, Verdict::Drop),
+        (2, Verdict::Drop),
+        (3, Verdict::Drop),
+        (10, Verdict::Drop),
+        (1, Verdict::Corrupt),
+    ];
+    let more =
+        [(10, Verdict::Corrupt), (u32::MAX, Verdict::Delay(late)), (u32::MAX, Verdict::Duplicate(late))];
+    for kind in
+        [PacketType::Probe, PacketType::ProbeAck, PacketType::Hello, PacketType::Retry, PacketType::Accept]
+    {
+        for (times, verdict) in faults.into_iter().chain(more) {
+            let mut w = usual();
+            let hits = Arc::new(AtomicU32::new(0));
+            for d in [Direction::A_TO_B, Direction::B_TO_A] {
+                let hits = hits.clone();
+                w.net.tap(d, move |f| {
+                    let hit = parse(f.bytes).is_ok_and(|(h, _)| h.kind == kind)
+                        && hits.fetch_add(1, Ordering::Relaxed) < times;
+                    if hit { verdict } else { Verdict::Pass }
+                });
+            }
+            let start = w.now;
+            let (a, b) = w.dial(QpConfig::default()).unwrap();
+            println!("{kind:?} {times} {verdict:?}: connected after {}", w.now.since(start));
+            assert!(hits.load(Ordering::Relaxed) > 0, "{kind:?} never occurred");
+            w.message(&a, &b);
+            // What comes late is no second client.
+            let until = w.now + late + late;
+            w.until(late.mul_div(3, 1), |w| (w.now >= until).then_some(()));
+            assert!(w.ends[SERVER].endpoint.incoming().is_none(), "{kind:?} {verdict:?}: a second client");
+            w.message_from(SERVER, &b, &a);
+        }
     }
 }
 
@@ -215,4 +263,30 @@ fn a_server_that_starts_again() {
     assert!(w.ends[SERVER].endpoint.counters().forged > 0, "frames of the old connection are counted");
     let (c, d) = w.dial(QpConfig::default()).unwrap();
     w.message(&c, &d);
+}
+
+/// Clients that connect and then say nothing cost what a connection costs, and only until what waits for them is lost.
+#[test]
+fn silent_clients_are_known_in_time() {
+    let mut w = usual();
+    let open: Vec<_> = (0..20).map(|_| w.dial(QpConfig::default()).unwrap()).collect();
+    let server = w.ends[SERVER].context.clone();
+    let mut waits: Vec<_> = open.iter().map(|(_, b)| b.recv(server.register(1000).unwrap())).collect();
+    std::mem::forget(std::mem::replace(&mut w.ends[0], End::new(&w.net, 0)));
+    let silent_since = w.now;
+    let mut lost = Vec::new();
+    w.until(Nanos::from_secs(5), |_| {
+        lost.extend(waits.iter_mut().filter_map(|t| t.try_take()));
+        (lost.len() == 20).then_some(())
+    });
+    let took = w.now.since(silent_since);
+    println!("{took}");
+    assert!(took >= Nanos::from_millis(2_900) && took <= Nanos::from_millis(3_500), "{took}");
+    for e in lost.into_iter().map(Result::unwrap_err) {
+        assert!(silent(&e.why) && e.buf.is_some(), "{}", e.why);
+    }
+    // Nothing of them is left to be driven, and the next is served.
+    assert!(w.ends[SERVER].drivers.is_empty());
+    let (a, b) = w.dial(QpConfig::default()).unwrap();
+    w.message(&a, &b);
 }

@@ -1,15 +1,16 @@
-//! Garbage, replays and forgeries at 100 times the data rate.
+//! Garbage, replays and forgeries at 100 times the data rate, over memory and over sockets.
 
 use netem::rng::Random;
 use netem::sim::Direction;
 use sdr_sdk::ImmLayout;
 use sdr_sdk::connection::TransferError;
-use sdr_sdk::fabric::soft::wire::PacketType;
+use sdr_sdk::fabric::soft::wire::{PacketType, parse};
 use sdr_sdk::fabric::soft::{Endpoint, SoftCounters};
 use sdr_sdk::types::{Channel, Generation, MessageId, Nanos, PacketOffset};
-use sdr_tests::bed::{PACKET, RTT};
+use sdr_tests::bed::{Bed, PACKET, RTT, usual};
 use sdr_tests::soft::{Log, Seen, SoftBed, frame};
-use std::net::SocketAddr;
+use sdr_tests::udp_net::UdpNet;
+use std::net::{SocketAddr, UdpSocket};
 
 const MS: Nanos = Nanos::from_millis(1);
 
@@ -63,7 +64,7 @@ fn replayed(rng: &mut Random, seen: &[Seen]) -> Vec<u8> {
 fn wrong_token(rng: &mut Random, seen: &[Seen]) -> Vec<u8> {
     let mut header = pick(rng, seen).header();
     header.token ^= 1 << rng.below(64);
-    header.kind = PacketType::ALL[rng.below(10) as usize];
+    header.kind = PacketType::ALL[rng.below(PacketType::ALL.len() as u64) as usize];
     frame(&header, &vec![0xee; rng.below(600) as usize])
 }
 
@@ -99,6 +100,19 @@ fn handshakes(rng: &mut Random, seen: &[Seen]) -> Vec<u8> {
     payload[..8].copy_from_slice(&header.token.to_be_bytes());
     frame(&header, &payload)
 }
+
+type Counted = fn(&SoftCounters) -> u64;
+
+/// What storms are made of, and where it is counted.
+const KINDS: [(&str, Forge, Counted); 7] = [
+    ("garbage", garbage, |c| c.corrupt + c.other_version),
+    ("truncated", truncated, |c| c.corrupt),
+    ("flipped", flipped, |c| c.corrupt),
+    ("replayed", replayed, |c| c.duplicate),
+    ("wrong token", wrong_token, |c| c.forged),
+    ("wrong place", wrong_place, |c| c.null_key + c.out_of_range),
+    ("handshakes", handshakes, |_| u64::MAX),
+];
 
 struct Outcome {
     took: Nanos,
@@ -156,17 +170,7 @@ fn storm(rate: usize, forge: Forge) -> Outcome {
 #[test]
 fn storms_cost_less_than_a_tenth() {
     let clean = storm(0, garbage).took;
-    type Counted = fn(&SoftCounters) -> u64;
-    let kinds: [(&str, Forge, Counted); 7] = [
-        ("garbage", garbage, |c| c.corrupt + c.other_version),
-        ("truncated", truncated, |c| c.corrupt),
-        ("flipped", flipped, |c| c.corrupt),
-        ("replayed", replayed, |c| c.duplicate),
-        ("wrong token", wrong_token, |c| c.forged),
-        ("wrong place", wrong_place, |c| c.null_key + c.out_of_range),
-        ("handshakes", handshakes, |_| u64::MAX),
-    ];
-    for (name, forge, counted) in kinds {
+    for (name, forge, counted) in KINDS {
         let Outcome { took, counters } = storm(RATE, forge);
         println!("{name}: {took} against {clean}, {:?}", counters[1]);
         assert!(took <= clean.mul_div(11, 10), "{name}: {took} against {clean}");
@@ -199,4 +203,56 @@ fn forged_frames_keep_nobody_alive() {
     }
     let why = &s.bed.recv_error(1, 1).why;
     assert!(matches!(why, TransferError::Lost { .. }), "{why}");
+}
+
+/// Three messages each way over sockets, with a storm on both ends from two strangers' sockets. Returns how long they took.
+fn storm_over_sockets(rate: usize, forge: Forge) -> Outcome {
+    let mut bed = Bed::<UdpNet>::new(usual());
+    let directions = [Direction::A_TO_B, Direction::B_TO_A];
+    let logs = directions.map(|d| bed.pair.qps.net.log(d));
+    let strangers = [(); 2].map(|()| UdpSocket::bind("127.0.0.1:0").unwrap());
+    bed.exchange(3, 200 * PACKET);
+    bed.pass(RTT.mul_div(3, 2));
+    let (mut rng, mut sent) = (Random::new(7), [0usize; 2]);
+    while !bed.all_ended() {
+        assert!(bed.now() < RTT.mul_div(40, 1), "{}", bed.open());
+        for (d, log) in directions.into_iter().zip(&logs) {
+            let frames: Vec<_> = log.with(|seen| {
+                let old = seen.partition_point(|f| f.now + RTT < bed.now());
+                (0..rate).map(|_| forge(&mut rng, &seen[..old])).collect()
+            });
+            for (i, stranger) in strangers.iter().enumerate() {
+                let his = &frames[i * frames.len() / 2..(i + 1) * frames.len() / 2];
+                sent[i] += his.iter().map(Vec::len).sum::<usize>();
+                bed.pair.qps.net.attack(d, stranger, his);
+            }
+        }
+        bed.pass(MS);
+    }
+    bed.verify_all();
+    for (stranger, sent) in strangers.iter().zip(sent) {
+        stranger.set_nonblocking(true).unwrap();
+        let (mut got, mut bytes) = (0, [0; 1 << 16]);
+        while let Ok(n) = stranger.recv(&mut bytes) {
+            got += n;
+            let kind = parse(&bytes[..n]).unwrap().0.kind;
+            assert!(!matches!(kind, PacketType::Data | PacketType::Control), "diverted");
+        }
+        assert!(got <= sent, "{got} bytes for {sent}");
+    }
+    let counters = bed.pair.qps.net.endpoints.each_ref().map(Endpoint::counters);
+    Outcome { took: bed.now(), counters }
+}
+
+#[test]
+fn storms_over_sockets_cost_less_than_a_tenth() {
+    let clean = storm_over_sockets(0, garbage).took;
+    for (name, forge, counted) in KINDS {
+        let Outcome { took, counters } = storm_over_sockets(RATE, forge);
+        println!("{name}: {took} against {clean}, {:?}", counters[1]);
+        assert!(took <= clean.mul_div(11, 10), "{name}: {took} against {clean}");
+        for c in &counters {
+            assert!(counted(c) > 4_000, "{name}: not counted: {c:?}");
+        }
+    }
 }

@@ -1,11 +1,14 @@
-//! Sizes that stop passing, channels that are late or dead, damage.
+//! Channels that are late or dead, damage.
 
 use netem::sim::{Direction, Verdict};
-use sdr_sdk::connection::TransferError;
+use netem::{MemoryConfig, Pair, QpPair};
+use sdr_sdk::context::{ContextConfig, QpConfig};
 use sdr_sdk::fabric::soft::wire::{PacketType, parse};
 use sdr_sdk::types::{Channel, Nanos};
-use sdr_tests::bed::{PACKET, RTT};
+use sdr_tests::bed::{Bed, PACKET, RTT, usual};
+use sdr_tests::nets::FaultNet;
 use sdr_tests::soft::{SoftBed, connection};
+use sdr_tests::udp_net::UdpNet;
 
 const MS: Nanos = Nanos::from_millis(1);
 const LEN: usize = 400 * PACKET + 77;
@@ -27,29 +30,6 @@ fn all_that_a_path_does() {
         let took = s.bed.complete(RTT.mul_div(200, 1));
         println!("{path}: {:.1} RTT, {:?}", took.0 as f64 / RTT.0 as f64, s.endpoints[1].counters());
     }
-}
-
-/// Full packets no longer pass, control does: the message ends with a reason, and the connection lives.
-#[test]
-fn a_path_that_narrows_ends_messages_typed() {
-    let deadline = Nanos::from_secs(2);
-    let mut c = connection().progress_deadline(deadline);
-    c.rate = Some(80_000_000);
-    let mut s = SoftBed::new("rtt=25ms,rate=100Mbit,seed=1", 4096, &c);
-    s.bed.one_way(0, 1, 1 << 20);
-    s.bed.pass(MS.mul_div(60, 1));
-    s.net().set_mtu(Direction::A_TO_B, Some(1280));
-    let took = s.bed.finish(deadline + Nanos::from_secs(2));
-    println!("{took}: {}", s.bed.send_error(0, 0));
-    println!("{}", s.bed.recv_error(1, 0));
-    assert!(matches!(s.bed.send_error(0, 0), TransferError::Stalled { .. }), "{}", s.bed.send_error(0, 0));
-    assert!(s.net().counters(Direction::A_TO_B).too_long > 0);
-    // Where the path is as it was, so is the connection.
-    s.net().set_mtu(Direction::A_TO_B, None);
-    s.bed.recv(1, 1 << 20);
-    let n = s.bed.send(0, 1 << 20);
-    s.bed.finish(Nanos::from_secs(2));
-    assert!(matches!(&s.bed.sends[0][n].result, Some(Ok(_))), "{:?}", s.bed.sends[0][n].result);
 }
 
 fn channel_of(bytes: &[u8], kind: PacketType) -> Option<Channel> {
@@ -95,9 +75,6 @@ fn a_channel_that_is_dead_and_heals() {
 /// The link takes nothing for a while, as a socket without room: everything goes on when it does again.
 #[test]
 fn a_link_without_room_holds_back_and_goes_on() {
-    use netem::{MemoryConfig, Pair, QpPair};
-    use sdr_sdk::context::{ContextConfig, QpConfig};
-    use sdr_tests::bed::Bed;
     for path in [None, Some("rtt=10ms,rate=50Mbit")] {
         let path = path.map(|p| p.parse().unwrap());
         let config = MemoryConfig { path, buffer: 8_000, ..MemoryConfig::default() };
@@ -113,4 +90,25 @@ fn a_link_without_room_holds_back_and_goes_on() {
         println!("{took}, held back {held} times, {:?}", endpoints[0].counters());
         assert!(held > 10);
     }
+}
+
+/// What found no room goes out as soon as the link said, not when something else happens.
+#[test]
+fn a_socket_without_room_is_asked_again_soon() {
+    let took = |every| {
+        let (mut pair, [(send, _receive), (_send, receive)]) = UdpNet::ends(&usual()).unwrap();
+        pair.net.crowd(every);
+        let posted = receive.recv(pair.contexts[1].register(LEN).unwrap(), 8).unwrap();
+        pair.touch(1);
+        pair.run_until(MS.mul_div(30, 1));
+        let _sent = send.send(pair.contexts[0].register(LEN).unwrap().freeze(), None).unwrap();
+        pair.touch(0);
+        while !posted.bitmap().is_full() {
+            assert!(pair.now() < Nanos::from_secs(1) && pair.step());
+        }
+        pair.now()
+    };
+    let (clean, crowded) = (took(0), took(2));
+    println!("{crowded}, with room {clean}");
+    assert!(crowded <= clean + MS, "{crowded}, with room {clean}");
 }

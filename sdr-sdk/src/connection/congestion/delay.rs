@@ -90,6 +90,7 @@ struct Look {
 #[derive(Debug)]
 struct Window {
     packet: f64,
+    rate: Option<u64>,
     /// Pace that is never exceeded.
     most_ps: u64,
     rtt: Nanos,
@@ -119,6 +120,7 @@ impl Window {
         let packet = f64::from(start.payload.max(1));
         Self {
             packet,
+            rate: start.rate,
             most_ps: packet_ps(start.rate, start.payload),
             rtt: start.rtt,
             window: INITIAL * packet,
@@ -257,6 +259,17 @@ impl Controller for Window {
 
     fn losses(&mut self, _now: Nanos, losses: &Losses) {
         self.drops.told(losses);
+    }
+
+    fn resize(&mut self, payload: u32) {
+        self.packet = f64::from(payload.max(1));
+        self.most_ps = packet_ps(self.rate, payload);
+        // A larger packet has to fit, also into the window after a look.
+        let least = LEAST * self.packet;
+        self.window = self.window.max(least);
+        if let Some(look) = &mut self.look {
+            look.window = look.window.max(least);
+        }
     }
 
     fn pace(&self) -> u64 {

@@ -8,6 +8,7 @@ use crate::types::Nanos;
 pub struct Fixed;
 
 struct Rate {
+    rate: Option<u64>,
     packet_ps: u64,
 }
 
@@ -17,7 +18,7 @@ impl CongestionControl for Fixed {
     }
 
     fn start(&self, start: &Start) -> Box<dyn Controller> {
-        Box::new(Rate { packet_ps: packet_ps(start.rate, start.payload) })
+        Box::new(Rate { rate: start.rate, packet_ps: packet_ps(start.rate, start.payload) })
     }
 }
 
@@ -25,6 +26,10 @@ impl Controller for Rate {
     fn echo(&mut self, _now: Nanos, _echo: &Echo) {}
 
     fn losses(&mut self, _now: Nanos, _losses: &Losses) {}
+
+    fn resize(&mut self, payload: u32) {
+        self.packet_ps = packet_ps(self.rate, payload);
+    }
 
     fn pace(&self) -> u64 {
         self.packet_ps

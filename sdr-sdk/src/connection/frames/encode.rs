@@ -6,8 +6,8 @@
 #![forbid(unsafe_code)]
 
 use super::{
-    ANNOUNCE, Announce, DONE, DONE_ENTRY, DONE_HEAD, LOSS, LOSS_LEN, LossCount, MIN_REPORT, REPORT, REPORT_HEAD, Span,
-    Status, USER, WANT, WANT_HEAD,
+    ANNOUNCE, Announce, DONE, DONE_ENTRY, DONE_HEAD, LOSS, LOSS_LEN, LossCount, MIN_REPORT, REPORT,
+    REPORT_HEAD, Span, Status, USER, WANT, WANT_HEAD,
 };
 use crate::types::Seq;
 use std::ops::Range;

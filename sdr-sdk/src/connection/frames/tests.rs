@@ -28,6 +28,8 @@ enum Owned {
     Announce(Announce),
     Report(Span, Vec<Range<u32>>),
     Done(Vec<(Seq, Status)>),
+    Want(Seq, Vec<Range<u32>>),
+    Loss(LossCount),
 }
 
 fn own(f: Frame<'_>) -> Owned {
@@ -43,6 +45,12 @@ fn own(f: Frame<'_>) -> Owned {
             assert_eq!(list.len(), d.len());
             Owned::Done(list)
         }
+        Frame::Want(w) => {
+            let ranges: Vec<_> = w.ranges().collect();
+            assert_eq!(ranges.len(), w.ranges().len());
+            Owned::Want(w.seq, ranges)
+        }
+        Frame::Loss(l) => Owned::Loss(l),
     }
 }
 
@@ -57,6 +65,8 @@ fn encode(f: &Owned, e: &mut Encoder<'_>) {
             assert_eq!(e.report(*span, ranges.iter().cloned(), usize::MAX).unwrap().next, None);
         }
         Owned::Done(list) => assert_eq!(e.done(list.iter().copied()), list.len()),
+        Owned::Want(seq, ranges) => assert_eq!(e.want(*seq, ranges, usize::MAX).0, ranges.len()),
+        Owned::Loss(l) => assert!(e.loss(l)),
     }
 }
 
@@ -91,23 +101,44 @@ fn status() -> impl Strategy<Value = Status> {
     (0..4u8).prop_map(|c| Status::from_code(c).unwrap())
 }
 
-fn report() -> impl Strategy<Value = Owned> {
+/// A start, and ascending ranges behind it that never touch.
+fn ranges() -> impl Strategy<Value = (u32, Vec<Range<u32>>)> {
     // Offsets near both ends of 32 bits, gaps and lengths around the varint sizes.
     let step = prop_oneof![1..4u32, 100..200u32, 16_000..17_000u32, 0..2_100_000u32];
-    (any::<u64>(), prop_oneof![0..1_000u32, any::<u32>()], vec((step.clone(), step), 0..40), any::<u32>())
-        .prop_map(|(seq, from, steps, slack)| {
-            let mut at = from;
-            let mut ranges = Vec::new();
-            for (gap, len) in steps {
-                let Some(start) = at.checked_add(gap.max(1)) else { break };
-                let Some(end) = start.checked_add(len.max(1)) else { break };
-                ranges.push(start..end);
-                at = end;
-            }
-            let to = at + slack % (u32::MAX - at).max(1);
-            let base = ranges.first().map_or(to, |r| slack % (r.start + 1));
-            Owned::Report(Span { seq: Seq(seq), base, from, to }, ranges)
-        })
+    (prop_oneof![0..1_000u32, any::<u32>()], vec((step.clone(), step), 0..40)).prop_map(|(from, steps)| {
+        let mut at = from;
+        let mut ranges = Vec::new();
+        for (gap, len) in steps {
+            let Some(start) = at.checked_add(gap.max(1)) else { break };
+            let Some(end) = start.checked_add(len.max(1)) else { break };
+            ranges.push(start..end);
+            at = end;
+        }
+        (from, ranges)
+    })
+}
+
+fn want() -> impl Strategy<Value = Owned> {
+    let some = ranges().prop_filter_map("a WANT names something", |(_, r)| (!r.is_empty()).then_some(r));
+    (any::<u64>(), some).prop_map(|(seq, ranges)| Owned::Want(Seq(seq), ranges))
+}
+
+fn loss() -> impl Strategy<Value = LossCount> {
+    let any = (any::<u64>(), any::<u64>(), any::<u64>());
+    any.prop_map(|(a, b, c)| {
+        let mut n = [a, b, c];
+        n.sort_unstable();
+        LossCount { packets: n[2], missing: n[1], bursts: n[0] }
+    })
+}
+
+fn report() -> impl Strategy<Value = Owned> {
+    (any::<u64>(), ranges(), any::<u32>()).prop_map(|(seq, (from, ranges), slack)| {
+        let at = ranges.last().map_or(from, |r| r.end);
+        let to = at + slack % (u32::MAX - at).max(1);
+        let base = ranges.first().map_or(to, |r| slack % (r.start + 1));
+        Owned::Report(Span { seq: Seq(seq), base, from, to }, ranges)
+    })
 }
 
 fn frame() -> impl Strategy<Value = Owned> {
@@ -115,6 +146,8 @@ fn frame() -> impl Strategy<Value = Owned> {
         announce().prop_map(Owned::Announce),
         report(),
         vec((any::<u64>().prop_map(Seq), status()), 1..30).prop_map(Owned::Done),
+        want(),
+        loss().prop_map(Owned::Loss),
     ]
 }
 
@@ -129,11 +162,19 @@ fn check_accepted(bytes: &[u8]) {
             assert!(frames.next().is_none());
             return;
         };
-        if let Owned::Report(span, ranges) = own(f) {
-            assert!(span.from <= span.to && span.base <= span.to);
-            assert!(ranges.iter().all(|r| r.start < r.end && r.end <= span.to));
-            assert!(ranges.first().is_none_or(|r| r.start >= span.from.max(span.base)));
-            assert!(ranges.windows(2).all(|w| w[0].end < w[1].start));
+        match own(f) {
+            Owned::Report(span, ranges) => {
+                assert!(span.from <= span.to && span.base <= span.to);
+                assert!(ranges.iter().all(|r| r.start < r.end && r.end <= span.to));
+                assert!(ranges.first().is_none_or(|r| r.start >= span.from.max(span.base)));
+                assert!(ranges.windows(2).all(|w| w[0].end < w[1].start));
+            }
+            Owned::Want(_, ranges) => {
+                assert!(ranges.iter().all(|r| r.start < r.end));
+                assert!(ranges.windows(2).all(|w| w[0].end < w[1].start));
+            }
+            Owned::Loss(l) => assert!(l.bursts <= l.missing && l.missing <= l.packets),
+            Owned::Announce(_) | Owned::Done(_) => {}
         }
     }
 }
@@ -153,6 +194,72 @@ fn bytes_stand_where_the_table_says() {
     want.extend([0, 1, 0xac, 2, 1]);
     want.extend([3, 1, 0, 0, 0, 0, 0, 0, 0, 8, 2]);
     assert_eq!(out, want);
+}
+
+#[test]
+fn want_and_loss_stand_where_the_table_says() {
+    let mut out = Vec::new();
+    let mut e = Encoder::new(&mut out, ROOM);
+    assert_eq!(e.want(Seq(7), &[0..1, 301..302], ROOM), (2, 16));
+    assert!(e.loss(&LossCount { packets: 0x0102, missing: 3, bursts: 2 }));
+    let mut want = vec![4, 0, 0, 0, 0, 0, 0, 0, 7, 0, 2, 0, 1, 0xac, 2, 1];
+    want.extend([5, 0, 0, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 2]);
+    assert_eq!(out, want);
+    // Every prefix is truncated, or one frame, or both.
+    for n in 0..=out.len() {
+        match n {
+            0 | 16 | 41 => {
+                assert_eq!(decode(&out[..n]).unwrap().len(), usize::from(n > 0) + usize::from(n > 16))
+            }
+            _ => assert_eq!(decode(&out[..n]), Err(FrameError::Truncated)),
+        }
+    }
+}
+
+#[test]
+fn want_and_loss_size_limits_are_exact() {
+    let write = |limit, budget| {
+        let mut out = vec![9; 3];
+        let (named, bytes) = Encoder::new(&mut out, limit).want(Seq(1), &[5..6, 8..9, 300..302], budget);
+        assert_eq!(out.len(), 3 + bytes);
+        (named, bytes)
+    };
+    assert_eq!([write(10, ROOM), write(ROOM, 10), write(12, ROOM)], [(0, 0); 3], "nothing without a range");
+    assert_eq!([write(13, ROOM), write(ROOM, 14)], [(1, 13); 2]);
+    assert_eq!([write(15, ROOM), write(ROOM, 17)], [(2, 15); 2]);
+    assert_eq!(write(18, ROOM), (3, 18));
+    let mut out = Vec::new();
+    assert_eq!(Encoder::new(&mut out, MIN_REPORT).want(Seq(1), &[0x7fff_0000..u32::MAX], ROOM).0, 1);
+    assert_eq!(Encoder::new(&mut out, ROOM).want(Seq(1), &[], ROOM), (0, 0));
+    let loss = LossCount::default();
+    let mut out = Vec::new();
+    assert!(!Encoder::new(&mut out, LOSS_LEN - 1).loss(&loss) && out.is_empty());
+    assert!(Encoder::new(&mut out, LOSS_LEN).loss(&loss) && out.len() == LOSS_LEN);
+}
+
+#[test]
+fn wrong_requests_and_counts_have_their_own_errors() {
+    let want = |ranges: u8, bytes: &[u8]| {
+        let mut v = vec![4, 0, 0, 0, 0, 0, 0, 0, 1, 0, ranges];
+        v.extend(bytes);
+        decode(&v)
+    };
+    assert_eq!(want(0, &[]), Ok(vec![Owned::Want(Seq(1), vec![])]), "nothing is asked for");
+    assert_eq!(want(1, &[0, 0]), Err(FrameError::EmptyRange));
+    assert_eq!(want(2, &[0, 1, 0, 1]), Err(FrameError::EmptyRange));
+    assert_eq!(want(2, &[0, 1]), Err(FrameError::Truncated));
+    assert_eq!(want(1, &[0xff, 0xff, 0xff, 0xff, 0x0f, 1]), Err(FrameError::Overflow));
+    assert_eq!(want(1, &[0x80, 0, 1]), Err(FrameError::Varint));
+    let loss = |packets, missing, bursts| {
+        let mut out = Vec::new();
+        assert!(Encoder::new(&mut out, ROOM).loss(&LossCount { packets, missing, bursts }));
+        decode(&out)
+    };
+    assert!(loss(5, 5, 5).is_ok() && loss(u64::MAX, u64::MAX, 0).is_ok());
+    for (packets, missing, bursts) in [(5, 6, 0), (5, 3, 4), (0, u64::MAX, 0), (0, 0, 1)] {
+        let count = LossCount { packets, missing, bursts };
+        assert_eq!(loss(packets, missing, bursts), Err(FrameError::Loss(count)));
+    }
 }
 
 #[test]
@@ -258,7 +365,7 @@ fn wrong_bytes_have_their_own_errors() {
     assert_eq!(report(0, 3, 9, 1, &[0xff, 0xff, 0xff, 0xff, 0x1f, 1]), Err(FrameError::Varint));
     assert_eq!(report(0, 3, 9, 1, &[0xff, 0xff, 0xff, 0xff, 0x8f, 1]), Err(FrameError::Varint));
     assert_eq!(report(0, 3, 9, 1, &[0x80, 0, 1]), Err(FrameError::Varint));
-    assert_eq!(decode(&[4]), Err(FrameError::Type(4)));
+    assert_eq!(decode(&[6]), Err(FrameError::Type(6)));
     assert_eq!(decode(&[1, 4]), Err(FrameError::Flags(4)));
     assert_eq!(decode(&[3, 1, 0, 0, 0, 0, 0, 0, 0, 0, 4]), Err(FrameError::Status(4)));
     assert_eq!(decode(&[3, 0]), Ok(vec![Owned::Done(vec![])]));
@@ -352,8 +459,29 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_survived(mut bytes in vec(any::<u8>(), 0..1_200), kind in 0..5u8) {
-        if let Some(b) = bytes.first_mut() && kind < 4 {
+    fn successive_requests_name_everything(
+        packets in btree_set(0..3_000_000u32, 1..400), budgets in vec(MIN_REPORT..120usize, 1..8),
+    ) {
+        let all = ranges_of(&packets);
+        let (mut left, mut got, mut n) = (&all[..], Vec::new(), 0);
+        while !left.is_empty() {
+            let budget = budgets[n % budgets.len()];
+            let mut out = Vec::new();
+            let (named, bytes) = Encoder::new(&mut out, ROOM).want(Seq(1), left, budget);
+            prop_assert!(named > 0 && bytes == out.len() && bytes <= budget);
+            let frames = decode(&out).unwrap();
+            let [Owned::Want(Seq(1), ranges)] = &frames[..] else { panic!("not one request") };
+            prop_assert_eq!(&ranges[..], &left[..named]);
+            got.extend(ranges.iter().cloned());
+            left = &left[named..];
+            n += 1;
+        }
+        prop_assert_eq!(got, all);
+    }
+
+    #[test]
+    fn any_bytes_are_survived(mut bytes in vec(any::<u8>(), 0..1_200), kind in 0..7u8) {
+        if let Some(b) = bytes.first_mut() && kind < 6 {
             *b = kind;
         }
         check_accepted(&bytes);

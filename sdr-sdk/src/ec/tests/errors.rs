@@ -91,3 +91,21 @@ fn overlapping_memory() {
     }
     assert!(bytes.iter().all(|&b| b == UNTOUCHED));
 }
+
+#[test]
+fn back_ends() {
+    use crate::ec::{Backend, Fast};
+    for backend in Backend::available() {
+        assert_eq!(Backend::named(backend.name()), Ok(backend));
+        assert_eq!(Fast::with(backend).unwrap().backend(), backend);
+    }
+    let other = if cfg!(target_arch = "x86_64") { Backend::Neon } else { Backend::Avx2 };
+    assert!(matches!(Fast::with(other), Err(EcError::Backend { .. })));
+    match Backend::named("abacus") {
+        Err(EcError::Backend { asked, found }) => {
+            assert_eq!(asked, "abacus");
+            assert!(found.starts_with("portable"));
+        }
+        other => panic!("{other:?}"),
+    }
+}

@@ -191,6 +191,17 @@ fn the_widest_stripe_with_all_its_rows() {
 }
 
 #[test]
+fn all_256_symbols_in_use() {
+    // The last block of rows shares its coset with data.
+    for (_, coder) in coders() {
+        for k in [10, 50, 200, 221] {
+            let layout = Stripes::new(k * 130 - 33, 130, k, 1).unwrap();
+            round_trip(&Shape { layout, rows: 256 - k, seed: k as u64 }, &*coder);
+        }
+    }
+}
+
+#[test]
 fn another_implementation_gives_the_same_data_back() {
     use reed_solomon_erasure::galois_8::ReedSolomon;
     for (k, m) in [(1, 1), (4, 2), (8, 2), (16, 4), (32, 8), (100, 30), (224, 32)] {

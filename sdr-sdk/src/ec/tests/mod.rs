@@ -5,7 +5,7 @@ mod losses;
 mod matrix;
 
 use super::gf256::mul;
-use super::{Code, Coder, DecodeJob, DecodePlan, EcError, EncodeJob, Naive, Place, Stripes};
+use super::{Backend, Code, Coder, DecodeJob, DecodePlan, EcError, EncodeJob, Fast, Naive, Place, Stripes};
 use std::ops::Range;
 
 /// What a byte has that nobody should have written.
@@ -13,7 +13,11 @@ const UNTOUCHED: u8 = 0xa5;
 
 /// Every coder that this machine can run.
 fn coders() -> Vec<(&'static str, Box<dyn Coder>)> {
-    vec![("naive", Box::new(Naive))]
+    let mut all: Vec<(_, Box<dyn Coder>)> = vec![("naive", Box::new(Naive))];
+    for backend in Backend::available() {
+        all.push((backend.name(), Box::new(Fast::with(backend).unwrap())));
+    }
+    all
 }
 
 /// A message with its parity buffer.

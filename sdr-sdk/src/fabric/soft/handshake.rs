@@ -11,10 +11,14 @@ use super::link::Reply;
 use super::nic::template;
 use super::wire::{self, HEADER, Header, PacketType};
 use crate::types::{Channel, Nanos};
+use frames::{accept, hello, probe, read_hello, sent_at};
+use probing::Probing;
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, RandomState};
 use std::net::SocketAddr;
 
+mod frames;
+mod probing;
 #[cfg(test)]
 mod tests;
 
@@ -22,7 +26,7 @@ mod tests;
 const HELLO: usize = 1_200;
 
 /// Payload sizes that are probed, largest first; the last passes every path that IPv6 allows.
-const PAYLOADS: [u32; 4] = [8_192, 4_096, 1_408, 1_152];
+pub(super) const PAYLOADS: [u32; 4] = [8_192, 4_096, 1_408, 1_152];
 
 /// Bytes of the smallest probe. A HELLO is longer.
 const SMALLEST: usize = PAYLOADS[PAYLOADS.len() - 1] as usize + HEADER;
@@ -32,9 +36,6 @@ pub const CONNECT_DEADLINE: Nanos = Nanos::from_secs(10);
 
 /// Time between two HELLOs, and between probes before the first answer.
 const INTERVAL: Nanos = Nanos::from_millis(150);
-
-/// Rounds of probes after the first answer: a size counts as too long for the path when none of them comes back.
-const ROUNDS: u32 = 2;
 
 /// Bytes a second that go to strangers, probes sent back and RETRYs each: thirty clients a second that probe all sizes.
 const STRANGERS_RATE: u64 = 1 << 19;
@@ -106,13 +107,7 @@ pub(super) struct DialId(u64);
 
 enum DialState {
     /// Looking for the payload size.
-    Probing {
-        /// Largest that came back.
-        best: Option<u32>,
-        /// Between rounds: once something came back, twice the time that this took.
-        interval: Nanos,
-        rounds_left: u32,
-    },
+    Probing(Probing),
     /// The payload size is known.
     Probed(u32),
     /// Saying HELLO.
@@ -198,7 +193,7 @@ impl Handshake {
         // Hard to guess, so that nobody answers who did not see the HELLO.
         let id = self.secret.hash_one((self.next_dial, to));
         self.next_dial += 1;
-        let state = DialState::Probing { best: None, interval: INTERVAL, rounds_left: ROUNDS };
+        let state = DialState::Probing(Probing::new());
         self.dials.insert(id, Dial { to, state, started: None, next: Nanos::ZERO });
         Ok(DialId(id))
     }
@@ -265,7 +260,7 @@ impl Handshake {
 
     /// When `drive` has work.
     pub(super) fn wake_at(&self) -> Option<Nanos> {
-        let at_work = |d: &&Dial| matches!(d.state, DialState::Probing { .. } | DialState::Hello { .. });
+        let at_work = |d: &&Dial| matches!(d.state, DialState::Probing(_) | DialState::Hello { .. });
         self.dials.values().filter(at_work).map(|d| d.next).min()
     }
 
@@ -283,18 +278,16 @@ impl Handshake {
                 continue;
             }
             let interval = match &mut d.state {
-                DialState::Probing { best: Some(best), rounds_left: 0, .. } => {
-                    d.state = DialState::Probed(*best);
-                    continue;
-                }
-                DialState::Probing { best, interval, rounds_left } => {
-                    *rounds_left -= u32::from(best.is_some());
-                    // The largest size first: small paths lose only probes.
-                    for size in PAYLOADS.into_iter().filter(|&size| best.is_none_or(|b| size > b)) {
-                        replies.push(probe(PacketType::Probe, d.to, nonce, size as usize));
+                DialState::Probing(p) => match p.round() {
+                    Ok((sizes, wait)) => {
+                        replies.extend(sizes.map(|size| probe(d.to, nonce, now, size as usize)));
+                        wait
                     }
-                    *interval
-                }
+                    Err(best) => {
+                        d.state = DialState::Probed(best);
+                        continue;
+                    }
+                },
                 DialState::Hello { info, cookie } => {
                     replies.push(hello(d.to, nonce, *cookie, info));
                     INTERVAL
@@ -340,16 +333,13 @@ impl Handshake {
                 }
             }
             PacketType::ProbeAck => {
-                let size = payload.len() as u32;
+                let (size, sent) = (payload.len() as u32, payload.first_chunk().map_or(now, sent_at));
                 if let Some(d) = self.dials.get_mut(&h.token).filter(|_| PAYLOADS.contains(&size))
-                    && let DialState::Probing { best, interval, .. } = &mut d.state
+                    && let DialState::Probing(p) = &mut d.state
                 {
-                    if best.is_none() {
-                        let took = now.since(d.started.unwrap_or(now)).max(Nanos::from_millis(5));
-                        *interval = took.mul_div(2, 1);
-                        d.next = d.next.min(now + took);
+                    if p.came_back(now, size, sent) {
+                        d.next = d.next.min(now + p.interval);
                     }
-                    *best = (*best).max(Some(size));
                     if size == PAYLOADS[0] {
                         d.state = DialState::Probed(size);
                     }
@@ -440,36 +430,4 @@ impl Handshake {
     fn cookie(&self, from: SocketAddr, nonce: u64, bucket: u64) -> u64 {
         self.secret.hash_one((from, nonce, bucket)) | 1
     }
-}
-
-fn probe(kind: PacketType, to: SocketAddr, nonce: u64, size: usize) -> Reply {
-    Reply::new(Channel(0), to, &template(kind, 0, nonce, 0), vec![0; size])
-}
-
-fn accept((to, nonce): (SocketAddr, u64), accepted: bool, payload: &[u8]) -> Reply {
-    let mut bytes = vec![u8::from(accepted)];
-    bytes.extend_from_slice(payload);
-    Reply::new(Channel(0), to, &template(PacketType::Accept, 0, nonce, 0), bytes)
-}
-
-fn hello(to: SocketAddr, nonce: u64, cookie: u64, info: &[u8]) -> Reply {
-    let mut bytes = Vec::with_capacity(HELLO - HEADER);
-    bytes.extend(nonce.to_be_bytes());
-    bytes.extend(cookie.to_be_bytes());
-    bytes.extend((info.len() as u16).to_be_bytes());
-    bytes.extend_from_slice(info);
-    bytes.resize(bytes.len().max(HELLO - HEADER), 0);
-    Reply::new(Channel(0), to, &template(PacketType::Hello, 0, nonce, 0), bytes)
-}
-
-/// Nonce, cookie and info of a HELLO that is padded as it must be.
-fn read_hello(payload: &[u8]) -> Option<(u64, u64, &[u8])> {
-    if payload.len() != HELLO - HEADER {
-        return None;
-    }
-    let (nonce, rest) = payload.split_first_chunk::<8>()?;
-    let (cookie, rest) = rest.split_first_chunk::<8>()?;
-    let (len, rest) = rest.split_first_chunk::<2>()?;
-    let info = rest.get(..usize::from(u16::from_be_bytes(*len)))?;
-    Some((u64::from_be_bytes(*nonce), u64::from_be_bytes(*cookie), info))
 }

@@ -69,9 +69,10 @@ impl Reply {
         (self.ch, self.to, [&self.header[..], &self.payload].concat())
     }
 
-    /// Best effort: what finds no room is lost.
-    pub(super) fn send(&self, link: &mut dyn Link, now: Nanos) {
+    /// Best effort: what finds no room is lost; then false.
+    pub(super) fn send(&self, link: &mut dyn Link, now: Nanos) -> bool {
         let size = self.payload.len();
-        let _ = link.send(now, self.ch, self.to, &[self.header], &self.payload, size);
+        let sent = link.send(now, self.ch, self.to, &[self.header], &self.payload, size);
+        sent != Some(0)
     }
 }

@@ -3,11 +3,15 @@
 //! It knows no sockets: frames pass through a [`Link`]. Invariants: a frame is looked at only after its checksum, and acts
 //! on a connection only with that connection's token; what answers a stranger is never longer than what he sent.
 
+mod arrivals;
+
 use super::handshake::Handshake;
 use super::link::{Link, Reply};
+use super::path::{Echo, Path, SMALLEST, Turn};
 use super::replay::Seen;
-use super::wire::{HEADER, Header, PacketType, WireError, parse};
-use crate::fabric::keys::{KeyTable, Placement};
+use super::shown::Shown;
+use super::wire::{HEADER, Header, PacketType};
+use crate::fabric::keys::KeyTable;
 use crate::fabric::{
     CompletionRun, Event, EventSink, FabricError, Landing, MAX_CONTROL, QueueSpec, WriteRun,
 };
@@ -52,6 +56,8 @@ pub struct SoftCounters {
     pub out_of_range: u64,
     /// Refused on the way out: too long for the path, forbidden, nobody there.
     pub refused: u64,
+    /// Probes of what the path carries, sent because data seemed to be lost for its size.
+    pub path_probes: u64,
     /// Control datagrams sent.
     pub control_sent: u64,
     /// Control datagrams that came in.
@@ -107,6 +113,10 @@ struct Connection {
     seen: Box<[Seen]>,
     /// By channel: the number of the next datagram.
     next: Box<[u64]>,
+    shown: Shown,
+    path: Path,
+    /// Answers to the peer's probes.
+    echo: Echo,
 }
 
 impl Connection {
@@ -132,6 +142,9 @@ pub(super) struct Nic {
     pub(super) completions: Vec<Vec<CompletionRun>>,
     sent: Vec<(QueueSet, SlotGen, u64)>,
     disarmed: Vec<(QueueSet, SlotGen)>,
+    /// Connections whose path is being probed, and paths that carry less than before.
+    probing: Vec<QueueSet>,
+    narrowed: Vec<(QueueSet, u32)>,
     pub(super) replies: Vec<Reply>,
     pub(super) counters: SoftCounters,
     headers: Vec<[u8; HEADER]>,
@@ -150,6 +163,8 @@ impl Nic {
             completions: (0..channels).map(|_| Vec::new()).collect(),
             sent: Vec::new(),
             disarmed: Vec::new(),
+            probing: Vec::new(),
+            narrowed: Vec::new(),
             replies: Vec::new(),
             counters: SoftCounters::default(),
             headers: Vec::with_capacity(MAX_SEGMENTS),
@@ -181,6 +196,9 @@ impl Nic {
             challenged: vec![[None; CHALLENGES]; usize::from(spec.channels)].into(),
             seen: (0..spec.channels).map(|_| Seen::new()).collect(),
             next: vec![0; usize::from(spec.channels)].into(),
+            shown: Shown::new(spec.channels),
+            path: Path::new(spec.payload, spec.channels),
+            echo: Echo::default(),
         };
         self.by_id.insert(id, q);
         self.connections.push(Some(Box::new(connection)));
@@ -211,6 +229,8 @@ impl Nic {
         self.completions.iter_mut().for_each(|ch| ch.retain(|run| run.q != q));
         self.sent.retain(|s| s.0 != q);
         self.disarmed.retain(|d| d.0 != q);
+        self.probing.retain(|p| *p != q);
+        self.narrowed.retain(|n| n.0 != q);
     }
 
     pub(super) fn region(&mut self) -> u32 {
@@ -273,9 +293,15 @@ impl Nic {
                 let Some(sent) = link.send(now, ch, to, &self.headers, part, payload) else {
                     self.counters.refused += n as u64;
                     done += n as u32;
+                    // Perhaps for their size; whether it is that the probes tell.
+                    let id = || self.random.hash_one((run.q, *next, now));
+                    if run.payload > SMALLEST && c.path.doubt(now, run.payload, None, id) {
+                        self.probing.push(run.q);
+                    }
                     continue;
                 };
                 *next += sent as u64;
+                c.shown.sent(now, ch);
                 self.counters.sent += sent as u64;
                 done += sent as u32;
                 if sent < n {
@@ -297,6 +323,7 @@ impl Nic {
         let Some(c) = self.get(q).filter(|_| msg.len() <= MAX_CONTROL) else { return false };
         let Some(to) = c.peer.as_ref().map(|peer| peer.address) else { return false };
         let Some(header) = c.header(PacketType::Control, Channel(0)) else { return false };
+        c.shown.sent(now, Channel(0));
         let mut out = [0; HEADER];
         header.write(&mut out, msg);
         match link.send(now, Channel(0), to, &[out], msg, msg.len()) {
@@ -315,157 +342,67 @@ impl Nic {
         for (q, at) in self.disarmed.drain(..) {
             out.event(Event::Disarmed { q, at });
         }
+        for (q, payload) in self.narrowed.drain(..) {
+            out.event(Event::PathPayload { q, payload });
+        }
     }
 
     /// Something waits to be reported.
     pub(super) fn ready(&self) -> bool {
-        !self.sent.is_empty() || !self.disarmed.is_empty()
+        !(self.sent.is_empty() && self.disarmed.is_empty() && self.narrowed.is_empty())
     }
 
-    /// One frame came in on `ch`.
-    pub(super) fn receive(
-        &mut self,
-        now: Nanos,
-        ch: Channel,
-        from: SocketAddr,
-        bytes: &[u8],
-        out: &mut dyn EventSink,
-    ) {
-        let (header, payload) = match parse(bytes) {
-            Ok(parsed) => parsed,
-            Err(WireError::Version(_)) => {
-                self.counters.other_version += 1;
-                self.handshake.other_version(ch, from, bytes, &mut self.replies);
-                return;
-            }
-            Err(_) => {
-                self.counters.corrupt += 1;
-                return;
-            }
-        };
-        if matches!(
-            header.kind,
-            PacketType::Hello
-                | PacketType::Probe
-                | PacketType::Retry
-                | PacketType::Accept
-                | PacketType::ProbeAck
-        ) {
-            return self.handshake.receive(now, ch, from, &header, payload, &mut self.replies);
+    /// Packets of `payload` bytes seem not to reach the peer. True when that is going to be found out from now on.
+    pub(super) fn doubt(&mut self, now: Nanos, q: QueueSet, payload: u32, rtt: Nanos) -> bool {
+        let id = self.draw();
+        let begins =
+            self.get(q).is_some_and(|c| c.peer.is_some() && c.path.doubt(now, payload, Some(rtt), || id));
+        if begins {
+            self.probing.push(q);
         }
-        // The open connection that it names with the right token.
-        let q = self.by_id.get(&header.connection).copied();
-        let c = q.and_then(|q| self.connections.get_mut(q.0 as usize)?.as_deref_mut().map(|c| (q, c)));
-        let Some((q, c)) = c.filter(|(_, c)| c.token == header.token && c.peer.is_some()) else {
-            self.counters.forged += 1;
-            return;
-        };
-        let Some(seen) = c.seen.get_mut(usize::from(header.channel.0)) else {
-            self.counters.out_of_range += 1;
-            return;
-        };
-        // A report played again tells of losses that are repaired, a challenge has us answer again. A packet of a message is
-        // what it was, and a response is right or wrong.
-        let counts_once = matches!(header.kind, PacketType::Control | PacketType::PathChallenge);
-        let first = !counts_once || seen.first(header.number);
-        self.counters.duplicate += u64::from(!first);
-        let nonce = |epoch| nonce(&self.random, q, header.channel, from, epoch);
-        let epoch = now.0 / NONCE_EPOCH.0;
-        match header.kind {
-            PacketType::PathChallenge if first => {
-                // The same bytes back, no longer, and only to where the peer is known to be: an answer for somebody else is
-                // what he needs to be taken for us.
-                if c.peer.as_ref().is_some_and(|peer| peer.is_at(from))
-                    && let Some(answer) = c.header(PacketType::PathResponse, header.channel)
-                {
-                    self.replies.push(Reply::new(header.channel, from, &answer, payload.to_vec()));
-                }
-            }
-            PacketType::PathResponse => {
-                let right = nonce(epoch) == *payload || nonce(epoch.wrapping_sub(1)) == *payload;
-                if let Some(peer) = c.peer.as_mut().filter(|_| right) {
-                    peer.moves(header.channel, from);
-                }
-            }
-            PacketType::Data | PacketType::Control | PacketType::Confirm => {
-                // Also where somebody else's copy was faster: the peer may have moved.
-                if c.doubts(now, header.channel, from, payload.len())
-                    && let Some(challenge) = c.header(PacketType::PathChallenge, header.channel)
-                {
-                    self.replies.push(Reply::new(header.channel, from, &challenge, nonce(epoch).to_vec()));
-                }
-                if header.kind == PacketType::Data {
-                    place(c, q, &header, payload, &mut self.counters, &mut self.completions);
-                } else if header.kind == PacketType::Control && first {
-                    self.counters.control_received += 1;
-                    out.event(Event::Control { q, bytes: payload });
-                }
-            }
-            _ => {}
-        }
+        begins
     }
-}
 
-impl Connection {
-    /// Whether `from`, where a frame with the right token and `len` bytes of payload came from, has to be challenged: once it
-    /// answered, ours for the channel go there. Whoever replays frames from elsewhere cannot keep a challenge from the peer,
-    /// because each address has its own nonce; and he is sent no more than he sent.
-    fn doubts(&mut self, now: Nanos, channel: Channel, from: SocketAddr, len: usize) -> bool {
-        let at = self.peer.as_ref().and_then(|peer| peer.at(channel));
-        if at.is_none_or(|at| at == from) || len < size_of::<u64>() {
-            return false;
-        }
-        let lately = &mut self.challenged[usize::from(channel.0)];
-        if lately.iter().flatten().any(|(to, at)| *to == from && now < *at + CHALLENGE_INTERVAL) {
-            return false;
-        }
-        let oldest = lately.iter_mut().min_by_key(|c| c.map(|(_, at)| at));
-        let Some(free) = oldest.filter(|c| c.is_none_or(|(_, at)| now >= at + CHALLENGES_LAST)) else {
-            return false;
-        };
-        *free = Some((from, now));
-        true
+    /// When a path is to be probed again.
+    pub(super) fn probes_at(&self) -> Option<Nanos> {
+        let connection = |q: &QueueSet| self.connections.get(q.0 as usize)?.as_deref();
+        self.probing.iter().filter_map(|q| connection(q)?.path.wake_at()).min()
     }
-}
 
-/// Places a packet that has a key and reports it.
-fn place(
-    c: &mut Connection,
-    q: QueueSet,
-    h: &Header,
-    payload: &[u8],
-    counters: &mut SoftCounters,
-    completions: &mut [Vec<CompletionRun>],
-) {
-    let spec = &c.spec;
-    let (slot, offset) = spec.layout.decode(h.imm);
-    let shaped = u32::from(slot.0) < spec.slots
-        && u32::from(h.generation.0) < spec.generations
-        && (1..=spec.payload as usize).contains(&payload.len());
-    if !shaped {
-        counters.out_of_range += 1;
-        return;
-    }
-    match c.keys.place(slot, h.generation, offset, payload) {
-        Placement::Placed => {}
-        Placement::Null => counters.null_key += 1,
-        Placement::OutOfRange => {
-            counters.out_of_range += 1;
-            return;
+    /// The link had no room for some of what was to be sent; perhaps for probes.
+    pub(super) fn probes_crowded(&mut self) {
+        for q in &self.probing {
+            if let Some(c) = self.connections.get_mut(q.0 as usize).and_then(Option::as_deref_mut) {
+                c.path.crowded();
+            }
         }
     }
-    counters.received += 1;
-    let user = spec.layout.user_fragment(h.imm);
-    let run = CompletionRun { q, generation: h.generation, imm: h.imm, packets: 1, user };
-    let runs = &mut completions[usize::from(h.channel.0)];
-    if !runs.last_mut().is_some_and(|last| extend(spec.layout, last, &run)) {
-        runs.push(run);
-    }
-}
 
-/// What an address has to send back to be believed.
-fn nonce(secret: &RandomState, q: QueueSet, channel: Channel, at: SocketAddr, epoch: u64) -> [u8; 8] {
-    secret.hash_one((q, channel, at, epoch)).to_be_bytes()
+    /// Sends the probes that are due.
+    pub(super) fn probe_paths(&mut self, now: Nanos) {
+        let Self { probing, connections, replies, narrowed, counters, .. } = self;
+        probing.retain(|q| {
+            let c = connections.get_mut(q.0 as usize).and_then(Option::as_deref_mut);
+            let Some(c) = c else { return false };
+            match c.path.poll(now) {
+                Turn::Waits => {}
+                Turn::Send(probes) => {
+                    for probe in probes {
+                        let to = c.peer.as_ref().and_then(|peer| peer.at(probe.channel));
+                        if let (Some(to), Some(h)) = (to, c.header(PacketType::PathProbe, probe.channel)) {
+                            replies.push(Reply::new(probe.channel, to, &h, probe.bytes()));
+                            counters.path_probes += 1;
+                        }
+                    }
+                }
+                Turn::Over { narrowed: to } => {
+                    narrowed.extend(to.map(|payload| (*q, payload)));
+                    return false;
+                }
+            }
+            true
+        });
+    }
 }
 
 /// A header without queue and immediate.
@@ -480,24 +417,4 @@ pub(super) fn template(kind: PacketType, connection: u32, token: u64, number: u6
         generation: Generation(0),
         imm: 0,
     }
-}
-
-/// Joins a packet to the run before it when it is its next one.
-fn extend(layout: crate::ImmLayout, last: &mut CompletionRun, next: &CompletionRun) -> bool {
-    let (slot, first) = layout.decode(last.imm);
-    let (next_slot, offset) = layout.decode(next.imm);
-    let follows = (last.q, last.generation, slot) == (next.q, next.generation, next_slot)
-        && u64::from(first.0) + u64::from(last.packets) == u64::from(offset.0);
-    // A fragment that came before in this run must say the same.
-    let fits = last.packets < layout.fragments() || last.user & fragment_bits(layout, offset.0) == next.user;
-    if follows && fits {
-        last.packets += 1;
-        last.user |= next.user;
-    }
-    follows && fits
-}
-
-fn fragment_bits(layout: crate::ImmLayout, offset: u32) -> u32 {
-    let u = layout.user_bits();
-    ((1 << u) - 1) << (offset % layout.fragments() * u)
 }

@@ -52,7 +52,7 @@ pub enum PacketType {
     Retry = 4,
     /// Answers a HELLO that has one.
     Accept = 5,
-    /// Ends the handshake.
+    /// Shows the address of a channel on which nothing else leaves.
     Confirm = 6,
     /// As long as the payload size in question.
     Probe = 7,
@@ -62,11 +62,15 @@ pub enum PacketType {
     PathChallenge = 9,
     /// The nonce, sent back.
     PathResponse = 10,
+    /// As long as the payload size in question, on a connection.
+    PathProbe = 11,
+    /// The largest of them that came in lately.
+    PathProbeAck = 12,
 }
 
 impl PacketType {
     /// Every type, in the order of their numbers, which start at 1.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 12] = [
         Self::Data,
         Self::Control,
         Self::Hello,
@@ -77,6 +81,8 @@ impl PacketType {
         Self::ProbeAck,
         Self::PathChallenge,
         Self::PathResponse,
+        Self::PathProbe,
+        Self::PathProbeAck,
     ];
 
     fn from_wire(n: u8) -> Option<Self> {

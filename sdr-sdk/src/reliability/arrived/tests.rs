@@ -210,3 +210,63 @@ proptest! {
         prop_assert!(a.is_whole());
     }
 }
+
+/// The packets that `ranges` hold, each of them once.
+fn flat(ranges: &[std::ops::Range<u32>]) -> Vec<u32> {
+    let mut all: Vec<u32> = ranges.iter().cloned().flatten().collect();
+    all.sort_unstable();
+    let n = all.len();
+    all.dedup();
+    assert_eq!(all.len(), n, "a packet was found twice");
+    all
+}
+
+#[test]
+fn looking_below_an_end_is_bounded_by_the_budget() {
+    let mut view = Naive::new(64_000, 16);
+    view.fill([63_999]);
+    let mut a = Arrived::new(64_000);
+    a.update(&view, 64_000);
+    for budget in [1, 10, 100] {
+        view.reads.set(0);
+        a.recheck_below(&view, 63_000, budget);
+        assert!(view.reads.get() <= budget, "{} reads, budget {budget}", view.reads.get());
+    }
+}
+
+proptest! {
+    /// The extra packets of a receive, seen as a message of their own; and each packet that was missing is found once.
+    #[test]
+    fn a_part_and_what_is_found_agree_with_a_list_of_packets(
+        data in 1..100u32, extra in 1..200u32, per_chunk in 1..=64u8,
+        steps in prop::collection::vec((0..200u32, 1..30u32, 0..4u32, 0..220u32), 1..50),
+    ) {
+        let first = data.next_multiple_of(per_chunk.into());
+        let mut view = Naive::new(first + extra, per_chunk);
+        let mut a = Arrived::part(first / u32::from(per_chunk), extra);
+        let mut high = 0;
+        for (at, n, budget, below) in steps {
+            let run = at.min(extra)..(at + n).min(extra);
+            view.fill(run.clone().map(|p| first + p));
+            high = high.max(run.end);
+            let (covered, missing): (u32, Vec<u32>) = (a.covered(), a.missing().iter().flatten().collect());
+            a.forget_found();
+            match budget {
+                0 => a.update(&view, high),
+                1 => a.recheck_below(&view, below, u32::MAX),
+                _ => { a.recheck(&view, budget); }
+            }
+            // Found is exactly what was missing and is not.
+            let gone: Vec<u32> = missing.iter().copied().filter(|&p| !a.missing().contains(p)).collect();
+            prop_assert_eq!(flat(a.found()), gone.clone());
+            prop_assert!(gone.iter().all(|&p| view.here[(first + p) as usize]));
+            if budget == 1 {
+                let still = missing.iter().filter(|&&p| p < below && view.here[(first + p) as usize]);
+                prop_assert!(still.clone().all(|&p| !a.missing().contains(p)), "all below it was looked at");
+            }
+            for p in covered..a.covered() {
+                prop_assert_eq!(a.missing().contains(p), !view.here[(first + p) as usize]);
+            }
+        }
+    }
+}

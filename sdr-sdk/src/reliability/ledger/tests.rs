@@ -1,5 +1,5 @@
 use super::{Ledger, spread, window};
-use crate::reliability::{ChannelView, Channels, Conditions, Status};
+use crate::reliability::{ChannelView, Channels, Conditions, Loss, Status};
 use crate::types::{Channel, Nanos};
 use proptest::prelude::*;
 use std::ops::Range;
@@ -15,6 +15,8 @@ const PATH: Conditions = Conditions {
     spare_parity: true,
     room: u32::MAX,
     channels: ChannelView::new(2),
+    loss: Loss { probability: 1e-2, burst: 16.0 },
+    unfinished: crate::reliability::Unfinished { messages: 1, bytes: 0 },
 };
 const WINDOW: u64 = RTT / 512;
 

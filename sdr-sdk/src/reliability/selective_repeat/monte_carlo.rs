@@ -1,6 +1,6 @@
 //! The mean completion time against the closed form of the model: both ends in a loop without a fabric.
 
-use super::super::{Arrived, Conditions, Outcome, PacketView, SchemeReceiver, SchemeSender};
+use super::super::{Arrived, Conditions, Loss, Outcome, PacketView, Say, SchemeReceiver, SchemeSender, View};
 use super::{Receiver, SelectiveRepeat, Sender};
 use crate::bitmap::Shape;
 use crate::reliability::ChannelView;
@@ -109,12 +109,16 @@ fn complete(m: u32, p: f64, c: &Conditions, random: &mut Random) -> f64 {
         }
         arrived.update(&view, high);
         arrived.recheck(&view, u32::MAX);
-        if receiver.on_progress(report_at, &arrived) == Outcome::Whole {
+        let view_of_it = View { data: &arrived, parity: &Arrived::new(0) };
+        if receiver.on_progress(report_at, &view_of_it, c) == Outcome::Whole {
             return last_arrival as f64 / 1e12 + one_way.as_secs_f64();
         }
-        let status = receiver.report(report_at, &arrived);
+        let Some(Say::Status(status)) = receiver.report(report_at, &view_of_it, c, 0) else {
+            panic!("says nothing")
+        };
         sender.on_status(report_at + one_way, &status, c);
-        receiver.reported(status.to);
+        let to = status.to;
+        receiver.reported(to);
         report_at += Nanos(c.rtt.0 / 4);
     }
 }
@@ -130,6 +134,8 @@ fn means(m: u32, p: f64, samples: u32) -> (f64, f64, f64) {
         spare_parity: true,
         room: u32::MAX,
         channels: ChannelView::new(1),
+        loss: Loss::default(),
+        unfinished: crate::reliability::Unfinished { messages: 1, bytes: 0 },
     };
     let mut random = Random(m as u64);
     let mean = (0..samples).map(|_| complete(m, p, &c, &mut random)).sum::<f64>() / samples as f64;

@@ -1,4 +1,6 @@
-use super::super::{Arrived, Conditions, Outcome, PacketView, SchemeReceiver, SchemeSender, SendRun, Status};
+use super::super::{
+    Arrived, Conditions, Loss, Outcome, PacketView, Say, SchemeReceiver, SchemeSender, SendRun, Status, View,
+};
 use super::monte_carlo::Random;
 use super::{MIN_RTO, MessageSpec, Receiver, SelectiveRepeat, Sender};
 use crate::bitmap::Shape;
@@ -18,20 +20,49 @@ const PATH: Conditions = Conditions {
     spare_parity: true,
     room: u32::MAX,
     channels: ChannelView::new(1),
+    loss: Loss { probability: 1e-2, burst: 16.0 },
+    unfinished: crate::reliability::Unfinished { messages: 1, bytes: 0 },
 };
 const RTO: u64 = 30 * MS;
 
 fn fresh(first: u32, packets: u32) -> Option<SendRun> {
-    Some(SendRun { first, packets, channel: Channel(0), repair: false })
+    Some(SendRun { first, packets, channel: Channel(0), repair: false, parity: false })
 }
 
 fn repair(first: u32, packets: u32) -> Option<SendRun> {
-    Some(SendRun { first, packets, channel: Channel(0), repair: true })
+    Some(SendRun { first, packets, channel: Channel(0), repair: true, parity: false })
 }
 
 /// A message on one channel.
 pub(super) fn spec(packets: u32) -> MessageSpec {
-    MessageSpec { seq: Seq(0), bytes: packets.into(), packets, payload: 1, channels: 1, per_chunk: 16 }
+    MessageSpec {
+        seq: Seq(0),
+        bytes: packets.into(),
+        packets,
+        payload: 1,
+        channels: 1,
+        per_chunk: 16,
+        extra: 0,
+        first_extra: packets.next_multiple_of(16),
+    }
+}
+
+/// The receiver asked what it makes of `arrived`, without extra packets.
+pub(in super::super) fn judge(r: &mut impl SchemeReceiver, now: Nanos, arrived: &Arrived) -> Outcome {
+    r.on_progress(now, &View { data: arrived, parity: &Arrived::new(0) }, &PATH)
+}
+
+/// The first part of its report.
+pub(in super::super) fn said<'a>(
+    r: &'a mut impl SchemeReceiver,
+    now: Nanos,
+    arrived: &'a Arrived,
+    none: &'a Arrived,
+) -> Status<'a> {
+    match r.report(now, &View { data: arrived, parity: none }, &PATH, 0) {
+        Some(Say::Status(s)) => s,
+        other => panic!("{other:?}"),
+    }
 }
 
 /// A sender that has sent all of its `n` packets from time 0 on.
@@ -58,7 +89,7 @@ fn an_empty_message_sends_nothing() {
     let mut s = Sender::new(SelectiveRepeat::default(), &spec(0));
     assert_eq!(s.wake_at(&PATH), None);
     assert_eq!(s.next(Nanos::ZERO, 10, &PATH), None);
-    let whole = Receiver::default().on_progress(Nanos::ZERO, &Arrived::new(0));
+    let whole = judge(&mut Receiver::default(), Nanos::ZERO, &Arrived::new(0));
     assert_eq!(whole, Outcome::Whole);
 }
 
@@ -250,14 +281,15 @@ fn reports_continue_where_there_was_no_room() {
     let view = Here((0..100).map(|p| p % 10 != 0).collect(), 16);
     let mut arrived = Arrived::new(100);
     arrived.update(&view, 100);
-    let mut r = Receiver::default();
-    assert_eq!((r.report(Nanos::ZERO, &arrived).from, r.report(Nanos::ZERO, &arrived).to), (0, 100));
+    let (mut r, none) = (Receiver::default(), Arrived::new(0));
+    let s = said(&mut r, Nanos::ZERO, &arrived, &none);
+    assert_eq!((s.from, s.to), (0, 100));
     r.reported(40);
-    let next = r.report(Nanos::ZERO, &arrived);
+    let next = said(&mut r, Nanos::ZERO, &arrived, &none);
     assert_eq!((next.base, next.from, next.to), (0, 40, 100));
     assert_eq!(next.missing.map(|m| m.start).collect::<Vec<_>>(), [40, 50, 60, 70, 80, 90]);
     r.reported(100);
-    assert_eq!(r.report(Nanos::ZERO, &arrived).from, 0, "from the start again");
+    assert_eq!(said(&mut r, Nanos::ZERO, &arrived, &none).from, 0, "from the start again");
 }
 
 enum Arrival {
@@ -304,16 +336,17 @@ fn transfer(total: u32, loss: f64, per_chunk: u8, seed: u64) -> Result<(), TestC
             arrived.update(&view, high);
             arrived.recheck(&view, 1 + random.below(20) as u32);
             let whole = view.0.iter().all(|&p| p);
-            let outcome = receiver.on_progress(Nanos(now), &arrived);
+            let outcome = judge(&mut receiver, Nanos(now), &arrived);
             prop_assert!(whole || outcome == Outcome::Pending);
-            let s = receiver.report(Nanos(now), &arrived);
+            let none = Arrived::new(0);
+            let s = said(&mut receiver, Nanos(now), &arrived, &none);
             let mut missing: Vec<_> = s.missing.clone().collect();
             let room = 1 + random.below(8) as usize;
             let to = missing.get(room).map_or(s.to, |m| m.start);
             missing.truncate(room);
+            let (base, window) = (s.base, s.from..to);
             receiver.reported(to);
             if random.unit() > loss {
-                let (base, window) = (s.base, s.from..to);
                 wire.insert((delay(&mut random), events), Arrival::Report { base, window, missing });
             }
             report_at += 2 * MS + random.below(MS);

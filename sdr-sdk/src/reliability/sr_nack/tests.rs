@@ -1,7 +1,8 @@
 use super::{Receiver, Sender};
 use crate::reliability::arrived::PacketView;
+use crate::reliability::selective_repeat::tests::{judge, said};
 use crate::reliability::{
-    Arrived, ChannelView, Conditions, MessageSpec, SchemeReceiver, SchemeSender, SendRun, Status,
+    Arrived, ChannelView, Conditions, Loss, MessageSpec, SchemeReceiver, SchemeSender, SendRun, Status,
 };
 use crate::types::{Channel, ChunkIndex, Nanos, Seq};
 
@@ -14,6 +15,8 @@ const PATH: Conditions = Conditions {
     spare_parity: true,
     room: u32::MAX,
     channels: ChannelView::new(2),
+    loss: Loss { probability: 1e-2, burst: 16.0 },
+    unfinished: crate::reliability::Unfinished { messages: 1, bytes: 0 },
 };
 
 fn sender(packets: u32) -> Sender {
@@ -24,11 +27,13 @@ fn sender(packets: u32) -> Sender {
         payload: 1,
         channels: 2,
         per_chunk: 8,
+        extra: 0,
+        first_extra: packets.next_multiple_of(8),
     })
 }
 
 fn run(first: u32, packets: u32, channel: u8, repair: bool) -> Option<SendRun> {
-    Some(SendRun { first, packets, channel: Channel(channel), repair })
+    Some(SendRun { first, packets, channel: Channel(channel), repair, parity: false })
 }
 
 /// Checks that nothing happens before `at`, and takes what happens then.
@@ -122,17 +127,18 @@ fn a_hole_is_reported_at_once_and_only_once() {
     let mut arrived = Arrived::new(32);
     let mut r = Receiver::default();
     arrived.update(&Gap(0x80), 8);
-    r.on_progress(Nanos(0), &arrived);
+    judge(&mut r, Nanos(0), &arrived);
     assert!(!r.urgent());
     arrived.update(&Gap(0x80), 16);
-    r.on_progress(Nanos(0), &arrived);
+    judge(&mut r, Nanos(0), &arrived);
     assert!(r.urgent());
-    assert_eq!(r.report(Nanos(0), &arrived).missing.collect::<Vec<_>>(), vec![8..15]);
+    let none = Arrived::new(0);
+    assert_eq!(said(&mut r, Nanos(0), &arrived, &none).missing.collect::<Vec<_>>(), vec![8..15]);
     assert!(!r.urgent());
     arrived.update(&Gap(0x80), 32);
-    r.on_progress(Nanos(0), &arrived);
+    judge(&mut r, Nanos(0), &arrived);
     assert!(!r.urgent(), "it is known");
     arrived.recheck(&Gap(0x81), 9);
-    r.on_progress(Nanos(0), &arrived);
+    judge(&mut r, Nanos(0), &arrived);
     assert!(r.urgent(), "it changed");
 }

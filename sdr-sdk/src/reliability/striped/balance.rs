@@ -33,7 +33,6 @@ impl Balance {
         }
     }
 
-
     /// Stripes that cannot be solved by what arrived.
     pub fn short(&self) -> u32 {
         self.short
@@ -101,10 +100,13 @@ impl Balance {
 /// The complement of `missing` in `window`.
 pub fn arrived_within(missing: &RangeSet, window: Range<u32>) -> impl Iterator<Item = Range<u32>> {
     let mut at = window.start;
-    let gaps = missing.within(window.clone()).chain([window.end..window.end]);
+    let gaps = missing.within(window.clone()).chain(std::iter::once(window.end..window.end));
     gaps.filter_map(move |gap| {
         let r = at..gap.start;
         at = gap.end;
         (!r.is_empty()).then_some(r)
     })
 }
+
+#[cfg(test)]
+mod tests;

@@ -43,6 +43,8 @@ pub struct Receiver {
     history: VecDeque<(Nanos, u32)>,
     /// What the report being written still has to describe: what is new, and what is overdue.
     windows: [Range<u32>; 2],
+    /// Which of them the part given last describes.
+    describing: usize,
     asking: Asking,
     /// When a packet arrived last that was not there before, and how many there were.
     moved_at: Nanos,
@@ -59,6 +61,8 @@ struct Asking {
     list: Vec<Range<u32>>,
     /// Parity rows of a stripe that were sent unasked or asked for.
     rows: Vec<u8>,
+    /// End of the data, once some of it was asked for of which nothing had been seen.
+    end: u32,
     /// Ranges of it that were named this time through.
     named: usize,
     /// Nothing is asked in the report being written.
@@ -77,6 +81,7 @@ impl Receiver {
             balance: setup.stripes.map(Balance::new),
             history: VecDeque::new(),
             windows: [0..0, 0..0],
+            describing: 0,
             asking: Asking::default(),
             moved_at: Nanos::ZERO,
             // So that the first look moves.
@@ -89,7 +94,7 @@ impl Receiver {
     }
 
     fn body_end(&self) -> u32 {
-        self.setup.stripes.map_or(self.setup.packets, |s| s.start)
+        self.setup.stripes.map_or(self.setup.packets, |s| s.body_end())
     }
 
     /// Packets that are still to leave the sender unasked, by what arrived.
@@ -136,7 +141,9 @@ impl Receiver {
                 left -= 1;
             }
             let data = (0..s.k).filter_map(|row| s.packet(stripe, row));
-            for p in data.filter(|&p| p >= v.data.covered() || v.data.missing().contains(p)).take(left as usize) {
+            for p in
+                data.filter(|&p| p >= v.data.covered() || v.data.missing().contains(p)).take(left as usize)
+            {
                 set.insert(p..p + 1);
             }
         };
@@ -155,11 +162,17 @@ impl Receiver {
             }
         }
         self.asking.list = set.iter().collect();
+        if !unseen.is_empty() {
+            self.asking.end = s.end;
+        }
         self.asking.named = 0;
         self.asking.times = if self.asking.list.is_empty() { 0 } else { self.setup.copies };
         self.asking.at = now;
         let answer = u128::from(set.count()) * u128::from(c.packet_time_ps) / 1_000;
-        let wait = c.rtt + Nanos(answer as u64) + report_interval(c.rtt).mul_div(LATE + 1, 1) + c.channels.reordering;
+        let wait = c.rtt
+            + Nanos(answer as u64)
+            + report_interval(c.rtt).mul_div(LATE + 1, 1)
+            + c.channels.reordering;
         self.asking.again_at = now + wait;
     }
 
@@ -223,7 +236,8 @@ impl SchemeReceiver for Receiver {
         let loud = |r: Range<u32>| v.data.missing().within(r).next().is_some();
         // The sender takes a repair for lost whose arrival it does not hear of.
         self.repaired |= v.data.found().iter().any(|r| r.start < body);
-        urgent |= self.repaired || loud(from..body) || loud(0..old) || (reported < body && body == self.body_end());
+        urgent |=
+            self.repaired || loud(from..body) || loud(0..old) || (reported < body && body == self.body_end());
         if v.data.missing().first().is_some_and(|p| p < body) {
             // Nothing may arrive that would bring us back.
             let next = now + report_interval(c.rtt);
@@ -243,20 +257,19 @@ impl SchemeReceiver for Receiver {
             Say::Status(Status { base: base.min(r.end), from: r.start, to: r.end, missing })
         };
         // The first part always speaks, if only of the message.
-        if part == 0 || !self.windows[0].is_empty() {
-            return Some(status(self.windows[0].clone()));
-        }
-        if !self.windows[1].is_empty() {
-            return Some(status(self.windows[1].clone()));
+        let speaks = |w: &Range<u32>| !Range::is_empty(w);
+        self.describing = if part == 0 { 0 } else { self.windows.iter().position(speaks).unwrap_or(2) };
+        if let Some(window) = self.windows.get(self.describing) {
+            return Some(status(window.clone()));
         }
         let left = &self.asking.list[self.asking.named..];
         (!self.asking.silent && !left.is_empty()).then_some(Say::Want(left))
     }
 
     fn reported(&mut self, to: u32) {
-        let [new, overdue] = &mut self.windows;
-        let window = if Range::is_empty(new) { overdue } else { new };
-        window.start = to.clamp(window.start, window.end);
+        if let Some(window) = self.windows.get_mut(self.describing) {
+            window.start = to.clamp(window.start, window.end);
+        }
     }
 
     fn named(&mut self, ranges: usize) {
@@ -271,6 +284,10 @@ impl SchemeReceiver for Receiver {
 
     fn overdue(&self, now: Nanos, c: &Conditions) -> u32 {
         self.bounds(now, c).1
+    }
+
+    fn asked(&self) -> u32 {
+        self.asking.end
     }
 
     fn urgent(&self) -> bool {
@@ -315,7 +332,8 @@ impl Receiver {
         self.history.drain(..overdue.saturating_sub(1));
         self.history.push_back((now, to));
         self.repaired = false;
-        let lacking = self.balance.as_ref().is_some_and(|b| b.short() > 0) || v.data.covered() < v.data.total();
+        let lacking =
+            self.balance.as_ref().is_some_and(|b| b.short() > 0) || v.data.covered() < v.data.total();
         self.asking.silent = !lacking || self.setup.stripes.is_none();
         if self.asking.silent {
             return;

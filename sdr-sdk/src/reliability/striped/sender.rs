@@ -84,7 +84,7 @@ impl Asked {
 impl Sender {
     /// For one message.
     pub fn new(m: &MessageSpec, choice: Choice, stripes: Option<Stripes>) -> Self {
-        let start = stripes.map_or(m.packets, |s| s.start);
+        let start = stripes.map_or(m.packets, |s| s.body_end());
         let answered = m.packets == 0;
         Self {
             message: *m,
@@ -141,17 +141,29 @@ impl Sender {
             return None;
         }
         let end = stripes.data(self.group).end;
+        if self.fresh.sent() == end {
+            // All of it left with the body.
+            if self.body.is_out() {
+                self.begin_parity(&stripes, now);
+            }
+            return None;
+        }
         let run = self.fresh.next(budget.min(end - self.fresh.sent()), c)?;
         if self.fresh.sent() == end {
             let through = Nanos((u128::from(run.packets) * u128::from(c.packet_time_ps) / 1_000) as u64);
-            let next = stripes.unasked(self.group).start;
-            self.parity = Some(Parity { next, at: now + through + self.choice.gap });
-            if end == stripes.end {
-                let repaired = self.body.ledger().repaired();
-                self.copies.late.extend(repaired.map(|r| (r, self.choice.copies)));
-            }
+            self.begin_parity(&stripes, now + through);
         }
         Some(run)
+    }
+
+    /// The data of the group is out at `through`.
+    fn begin_parity(&mut self, stripes: &Stripes, through: Nanos) {
+        let next = stripes.unasked(self.group).start;
+        self.parity = Some(Parity { next, at: through + self.choice.gap });
+        if stripes.data(self.group).end == stripes.end {
+            let repaired = self.body.ledger().repaired();
+            self.copies.late.extend(repaired.map(|r| (r, self.choice.copies)));
+        }
     }
 
     fn next_parity(&mut self, now: Nanos, budget: u32, c: &Conditions) -> Option<SendRun> {
@@ -166,7 +178,8 @@ impl Sender {
         let packets = self.cut(next, budget.min(whole_rows.min(all.end) - next));
         self.parity = Some(Parity { next: next + packets, at });
         let rows = (next + packets - all.start) / stripes.depth;
-        if next + packets == row_end && self.out_of_data() && rows.is_multiple_of(self.rows_a_copy(&stripes)) {
+        if next + packets == row_end && self.out_of_data() && rows.is_multiple_of(self.rows_a_copy(&stripes))
+        {
             self.start_copies();
         }
         let per_chunk = u32::from(self.message.per_chunk.max(1));
@@ -185,7 +198,7 @@ impl Sender {
         }
         for (r, left) in &mut self.copies.late {
             self.copies.round.extend(self.body.ledger().on_their_way(r.clone()));
-            *left = if self.copies.round.is_empty() { 0 } else { *left - 1 };
+            *left = if self.copies.round.is_empty() { 0 } else { left.saturating_sub(1) };
         }
         self.copies.late.retain(|(_, left)| *left > 0);
     }
@@ -212,7 +225,8 @@ impl Sender {
     fn parity_is_done(&self) -> bool {
         match (self.stripes, self.parity) {
             (Some(s), Some(p)) => self.out_of_data() && p.next >= s.unasked(self.group).end,
-            _ => self.out_of_data(),
+            (Some(_), None) => false,
+            (None, _) => self.out_of_data(),
         }
     }
 
@@ -238,6 +252,7 @@ impl Sender {
         if self.answer_by.is_none_or(|t| now < t) || !self.parity_is_done() {
             return;
         }
+        self.asked.forget(now, c.rtt);
         let from = s.start.max(s.end.saturating_sub(UNANSWERED));
         self.asked.wanted.insert(from..s.end);
         self.silent += 1;
@@ -275,7 +290,8 @@ impl SchemeSender for Sender {
                 let mut at = r.start.max(area.start);
                 let end = r.end.min(area.end);
                 while at < end {
-                    let recent = self.asked.recent.next_from(at).filter(|r| r.start < end).unwrap_or(end..end);
+                    let recent =
+                        self.asked.recent.next_from(at).filter(|r| r.start < end).unwrap_or(end..end);
                     self.asked.wanted.insert(at..recent.start);
                     at = recent.end;
                 }
@@ -293,7 +309,7 @@ impl SchemeSender for Sender {
             return Some(run);
         }
         if let Some(run) = self.body.next(now, budget, c) {
-            if run.repair && self.out_of_data() {
+            if run.repair && self.out_of_data() && self.choice.copies > 0 {
                 self.copies.late.push((run.first..run.first + run.packets, self.choice.copies));
             }
             return Some(run);
@@ -315,7 +331,9 @@ impl SchemeSender for Sender {
         let tail = match (self.stripes, self.parity) {
             (Some(s), Some(p)) if p.next < s.unasked(self.group).end => Some(p.at),
             (Some(s), Some(_)) if self.group + 1 < s.groups() => self.fresh.ready(c).then_some(Nanos::ZERO),
-            (Some(_), None) if self.body.is_out() && self.fresh.ready(c) => Some(Nanos::ZERO),
+            (Some(_), None) if self.body.is_out() && (self.fresh.is_done() || self.fresh.ready(c)) => {
+                Some(Nanos::ZERO)
+            }
             _ => None,
         };
         let late = (!self.copies.late.is_empty() && self.parity_is_done()).then_some(self.copies.at);
@@ -327,3 +345,6 @@ impl SchemeSender for Sender {
         self.body.tell(now, rtt, channels);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -21,6 +21,9 @@ pub const MAX_K: u32 = 224;
 /// Data and first parity symbols of a stripe at most: 16 columns stay in reserve, for parity that is asked for.
 pub const MAX_COLUMNS: u32 = 240;
 
+/// Protected packets that are reported as those before are: more than a burst.
+const OVERLAP: u32 = 256;
+
 /// What a sender chose for a message, and announces.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
@@ -74,6 +77,12 @@ impl Stripes {
         s.rows = (m.extra / s.groups().checked_mul(depth)?).min(rows);
         s.sent = u32::from(plan.m).min(s.rows);
         Some(s)
+    }
+
+    /// End of the packets that are reported one by one. Where there is a body, the first protected packets are among them: they
+    /// show that its last ones are missing.
+    pub fn body_end(&self) -> u32 {
+        if self.start == 0 { 0 } else { self.end.min(self.start + OVERLAP) }
     }
 
     /// Data packets of a full group.
@@ -133,6 +142,12 @@ impl Stripes {
         first..first + self.sent * self.depth
     }
 
+    /// Data packets before it left before parity packet `index`.
+    pub fn sent_before(&self, index: u32) -> u32 {
+        let group = index.checked_div(self.rows * self.depth).unwrap_or(0);
+        self.data(group.min(self.groups() - 1)).end
+    }
+
     /// All parity packets that there may be.
     pub fn parity_packets(&self) -> u32 {
         self.count() * self.rows
@@ -154,6 +169,7 @@ mod tests {
             channels: 1,
             per_chunk: 16,
             extra,
+            first_extra: packets.next_multiple_of(16),
         }
     }
 

@@ -59,7 +59,7 @@ fn fields_stand_where_the_table_says() {
 fn intact_frames_without_meaning_are_refused_for_their_reason() {
     assert_eq!(parse(&forged(0, &[0x22])), Err(WireError::Version(2)));
     assert_eq!(parse(&forged(0, &[0x10])), Err(WireError::Type(0)));
-    assert_eq!(parse(&forged(0, &[0x1b])), Err(WireError::Type(11)));
+    assert_eq!(parse(&forged(0, &[0x1d])), Err(WireError::Type(13)));
     assert_eq!(parse(&forged(1, &[0x80])), Err(WireError::Encrypted));
     assert_eq!(parse(&forged(2, &[0, 6])), Err(WireError::Length { got: 7, said: 6 }));
     assert_eq!(parse(&forged(24, &[1])), Err(WireError::Queue(0x0131_4142)));
