@@ -164,6 +164,7 @@ mod tests {
             seed: 1,
             chunk: 1,
             rate: None,
+            congestion: Congestion::Fixed,
         };
         let (source, posted) = (run.memory(true, false), run.memory(false, true));
         assert_eq!((source / mib, posted / mib), (64, 3 * 4 * 64));
