@@ -2,6 +2,7 @@
 
 pub mod advise;
 pub mod bench;
+pub mod flows;
 pub mod model;
 pub mod sweep;
 
@@ -10,6 +11,7 @@ use advise::AdviseArgs;
 use bench::{BenchCommand, EmulateArgs, InfoArgs};
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+use flows::FlowsArgs;
 use model::ModelArgs;
 use netem::PathSpec;
 use netem::units::{BitRate, ByteSize, Distance, Duration, Medium, Probability};
@@ -91,20 +93,27 @@ enum Command {
     Info(InfoArgs),
 }
 
-/// `sdr sim`, of one cell or of a plan.
+/// `sdr sim`, of one cell or of more.
 #[derive(Args)]
 struct SimCommand {
     #[command(subcommand)]
-    plan: Option<PlanCommand>,
+    other: Option<SimSubcommand>,
     #[command(flatten)]
     cell: SimArgs,
 }
 
 #[derive(Subcommand)]
-enum PlanCommand {
+enum SimSubcommand {
     /// Every cell of a plan: grids over anything that 'sdr sim' takes
     #[command(after_help = sweep::EXAMPLES, long_about = sweep::ABOUT)]
     Run(RunArgs),
+    /// Connections that share one link with a bounded queue
+    ///
+    /// Each connection has so many messages under way, always. Figures are those of the second half of the time; its first
+    /// half belongs to the starts. Everything counts as utilisation that takes time on the wire, parity, repairs and control
+    /// datagrams included; goodput is what was delivered.
+    #[command(allow_negative_numbers = true, after_help = flows::EXAMPLES)]
+    Flows(Box<FlowsArgs>),
 }
 
 /// What a simulated connection knows of its path's losses.
@@ -257,6 +266,7 @@ Examples:
   sdr sim --scheme sr-nack --loss 1e-3 --size 8MiB
   sdr sim --rate 100Gbit --distance 3750km --medium fibre --loss 1e-4 --burst 8 --size 8GiB
   sdr sim --link rtt=10ms,rate=10Gbit,loss=1e-3,jitter=100us --size 1MiB
+  sdr sim flows --flows 4 --compare
   sdr sim run benches/plans/smoke.toml --out smoke.csv
 
 Ctrl-C ends with the samples that are done, says so (in JSON: \"interrupted\": true), and gives
@@ -312,6 +322,7 @@ fn positive_duration(text: &str) -> Result<Duration, String> {
 /// A command to run.
 pub enum Job {
     Sim(SimArgs),
+    Flows(Box<FlowsArgs>),
     Sweep(RunArgs),
     Model(ModelArgs),
     Advise(AdviseArgs),
@@ -344,8 +355,9 @@ pub fn parse(given: &[OsString]) -> Parsed {
     match cli {
         Ok(Cli { command }) => Parsed::Run(
             Box::new(match command {
-                Command::Sim(SimCommand { plan: Some(PlanCommand::Run(args)), .. }) => Job::Sweep(args),
-                Command::Sim(SimCommand { plan: None, cell }) => Job::Sim(cell),
+                Command::Sim(SimCommand { other: Some(SimSubcommand::Run(args)), .. }) => Job::Sweep(args),
+                Command::Sim(SimCommand { other: Some(SimSubcommand::Flows(args)), .. }) => Job::Flows(args),
+                Command::Sim(SimCommand { other: None, cell }) => Job::Sim(cell),
                 Command::Model(args) => Job::Model(args),
                 Command::Advise(args) => Job::Advise(args),
                 Command::Demo => Job::Demo,
@@ -367,6 +379,7 @@ pub fn parse(given: &[OsString]) -> Parsed {
 fn help_of(given: &[OsString]) -> &'static str {
     let word = |i: usize| given.get(i).and_then(|w| w.to_str()).unwrap_or_default();
     match (word(1), word(2)) {
+        ("sim", "flows") => "sdr sim flows --help",
         ("sim", "run") => "sdr sim run --help",
         ("sim", _) => "sdr sim --help",
         ("advise", _) => "sdr advise --help",

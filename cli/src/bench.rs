@@ -24,6 +24,7 @@ mod wire;
 
 use crate::args::bench::{BenchArgs, ClientArgs, Fabric, LoopbackArgs, ServerArgs};
 use crate::args::flag;
+use crate::args::flows::Congestion;
 use crate::ends::{End, MAX_CHANNELS, resolve};
 use crate::link::LinkThread;
 use crate::{Answer, CommandError, link, schemes, stop};
@@ -204,7 +205,9 @@ fn measure(
 
 /// The pace of all connections together: what is asked for, else the link's.
 fn pace(args: &BenchArgs) -> Option<BitRate> {
-    args.rate.or_else(|| args.link.as_ref()?.rate)
+    // Delay has to find the link's.
+    let link = args.link.as_ref().filter(|_| args.congestion == Congestion::Fixed);
+    args.rate.or_else(|| link?.rate)
 }
 
 /// What the arguments ask for, one plan a size.
@@ -266,6 +269,7 @@ fn plans(args: &BenchArgs) -> Result<Vec<Plan>, CommandError> {
         seed: args.seed,
         chunk: args.chunk.0,
         rate: pace(args).map(|r| (r.bits_per_second() / connections).max(1)),
+        congestion: args.congestion,
     };
     let channels = args.channels.min(MAX_CHANNELS.into()) as u8;
     let mtu = args.mtu.map_or(0, |mtu| mtu.0 as u32);
@@ -300,6 +304,7 @@ pub fn demonstrate(what: &Demonstration<'_>, stop: &AtomicBool) -> Result<Report
         seed: 1,
         chunk: 64 << 10,
         rate: rate.map(BitRate::bits_per_second),
+        congestion: Congestion::Fixed,
     };
     let plan = Plan { run, channels: 4, mtu: 0 };
     // The bar shows the lines of the demo, not the messages of one.

@@ -10,6 +10,7 @@
 //! | [`info`] | `sdr info`: what this host has |
 //! | [`model`] | `sdr model`: the same from formulas |
 //! | [`sim`], [`output`] | `sdr sim`: what is run and what came out; its table and JSON |
+//! | [`flows`] | `sdr sim flows`: connections that share a bottleneck |
 //! | [`sweep`] | `sdr sim run`: every cell of a plan, into a file that an interrupted run goes on with |
 //! | [`ends`], [`schemes`] | sockets, context and driver of an end; the schemes by name |
 //! | [`stats`], [`interval`] | quantiles; how far they can be trusted |
@@ -26,6 +27,7 @@ mod bench;
 mod demo;
 mod emulate;
 mod ends;
+mod flows;
 mod info;
 mod interval;
 mod link;
@@ -118,6 +120,7 @@ fn run(job: &args::Job) -> Result<Answer, CommandError> {
     use args::bench::BenchCommand;
     match job {
         args::Job::Sim(args) => sim::run(args),
+        args::Job::Flows(args) => flows::run(args),
         args::Job::Sweep(args) => sweep::run(args),
         args::Job::Model(args) => model::run(args),
         args::Job::Advise(args) => advise::run(args),

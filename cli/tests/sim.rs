@@ -220,3 +220,35 @@ fn ctrl_c_ends_with_what_was_measured() {
     }
     panic!("the signal was never handled");
 }
+
+#[test]
+fn connections_that_share_a_link_are_compared() {
+    let link = ["--rate", "1Gbit", "--rtt", "5ms", "--queue", "1bdp"];
+    let out =
+        sdr(&[&["sim", "flows", "--flows", "2", "--duration", "1s", "--compare", "--json"], &link[..]]
+            .concat());
+    let text = String::from_utf8(out.stdout).expect("UTF-8");
+    let document: serde_json::Value = serde_json::from_str(&text).expect("one document");
+    let run = |i: usize, key: &str| document["runs"][i][key].as_f64().expect("a number");
+    assert_eq!(
+        (&document["runs"][0]["congestion"], &document["runs"][1]["congestion"]),
+        (&"delay".into(), &"fixed".into())
+    );
+    assert!(run(0, "utilisation") > 0.9 && run(0, "jain") > 0.9 && run(0, "queue_loss") < 0.01, "{text}");
+    assert!(run(1, "queue_loss") > 0.2, "{text}");
+}
+
+#[test]
+fn flows_that_cannot_be_are_refused() {
+    for (args, line) in [
+        (&["--queue", "0bdp"][..], "0.001bdp"),
+        (&["--flows", "0"], "1 to 64"),
+        (&["--duration", "1ms"], "at least 40 round trips"),
+        (&["--congestion", "none"], "fixed, delay"),
+    ] {
+        let out = sdr(&[&["sim", "flows"], args].concat());
+        let stderr = String::from_utf8(out.stderr).expect("UTF-8");
+        assert_eq!(out.status.code(), Some(2), "{stderr}");
+        assert!(stderr.contains(line) && stderr.ends_with("see 'sdr sim flows --help'\n"), "{stderr}");
+    }
+}

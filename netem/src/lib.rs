@@ -15,6 +15,7 @@
 //! | [`pair`] | two ends in virtual time: contexts, queue pairs, connections |
 //! | [`memory_link`] | a link in memory between software NICs, in real or virtual time (Linux) |
 //! | [`trial`] | completion times by simulation |
+//! | [`flows`] | connections that share a bottleneck |
 //! | [`relay`] | a path between UDP programs in real time (Linux) |
 //! | [`conformance`] | what every fabric and every engine must do, as test bodies |
 
@@ -22,6 +23,7 @@
 #![deny(unsafe_code)]
 
 pub mod conformance;
+pub mod flows;
 pub mod link;
 pub mod loss;
 #[cfg(target_os = "linux")]
@@ -36,6 +38,7 @@ pub mod trial;
 pub mod units;
 pub mod wire;
 
+pub use flows::Flows;
 pub use link::{Counters, Delivery, DeliveryKind, Link, LinkSpec};
 pub use loss::{LossError, LossModel, LossSpec};
 #[cfg(target_os = "linux")]

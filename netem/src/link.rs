@@ -126,6 +126,8 @@ pub struct Link {
     loss: LossModel,
     rng: Random,
     counters: Counters,
+    /// Bits that were put on the wire, overhead included.
+    carried: u128,
     /// How often the loss model was replaced, so that each has its own seed.
     loss_changes: u64,
     /// Scratch of `transmit`.
@@ -143,6 +145,7 @@ impl Link {
             loss: LossModel::new(&spec.loss, loss_slot(&spec), derive_seed(spec.seed, LOSS_STREAM))?,
             rng: Random::new(derive_seed(spec.seed, IMPAIRMENT_STREAM)),
             counters: Counters::default(),
+            carried: 0,
             loss_changes: 0,
             survivors: Vec::new(),
             spec,
@@ -157,6 +160,11 @@ impl Link {
     /// What happened so far.
     pub fn counters(&self) -> Counters {
         self.counters
+    }
+
+    /// Bytes accepted so far, overhead included: what was not dropped before the wire.
+    pub fn carried(&self) -> u64 {
+        (self.carried / 8) as u64
     }
 
     /// When everything accepted has left the wire, rounded up; in the past on an idle link.
@@ -230,6 +238,7 @@ impl Link {
         if packets == 0 {
             return;
         }
+        self.carried += u128::from(packets - 1) * u128::from(bits) + u128::from(last_bits);
         let (starts, end) = self.line.send(now.into(), packets, bits, last_bits);
         let slots = if self.spec.rate.is_some() {
             starts

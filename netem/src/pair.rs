@@ -149,7 +149,7 @@ impl<N: Net> QpPair<N> {
 
     /// Moves time to `t`, or to the next event before it, and polls the ends that have work there. `extra` runs on a
     /// polled end after its context, and says when it wants to be polled again. False when nothing is due by `t`.
-    fn step_to(&mut self, t: Nanos, mut extra: impl FnMut(usize, Nanos) -> Option<Nanos>) -> bool {
+    pub(crate) fn step_to(&mut self, t: Nanos, mut extra: impl FnMut(usize, Nanos) -> Option<Nanos>) -> bool {
         let Some(next) = self.next_event().filter(|&n| n <= t) else {
             self.now = self.now.max(t);
             self.same_instant = 0;

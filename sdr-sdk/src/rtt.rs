@@ -45,6 +45,16 @@ pub struct RttEstimator {
     samples: u64,
     /// Newest echo that was taken, and how long the peer had held it.
     newest: (Nanos, Nanos),
+    last: Option<Sample>,
+}
+
+/// The round trip of one stamp; of a stamp that comes back again and again, the first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sample {
+    /// The stamp: what was sent before it has left the path when the sample is known, by arriving or by being lost.
+    pub sent: Nanos,
+    /// Its round trip.
+    pub rtt: Nanos,
 }
 
 impl RttEstimator {
@@ -58,6 +68,7 @@ impl RttEstimator {
             tenth: 0,
             samples: 0,
             newest: (Nanos::ZERO, Nanos::ZERO),
+            last: None,
         }
     }
 
@@ -72,6 +83,9 @@ impl RttEstimator {
         let late = self.samples > 0 && (echo, hold) <= self.newest;
         if sample > MAX_SAMPLE || late || hold.0 / MAX_HOLD > sample.max(HOLD_FLOOR).0 {
             return None;
+        }
+        if self.last.is_none_or(|last| last.sent < echo) {
+            self.last = Some(Sample { sent: echo, rtt: sample });
         }
         self.newest = (echo, hold);
         if self.samples == 0 {
@@ -122,6 +136,11 @@ impl RttEstimator {
     /// Largest round trip of all samples.
     pub const fn peak_rtt(&self) -> Nanos {
         self.peak
+    }
+
+    /// The sample of the newest stamp that came back.
+    pub const fn last(&self) -> Option<Sample> {
+        self.last
     }
 
     /// Samples taken.

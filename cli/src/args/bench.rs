@@ -1,5 +1,6 @@
 //! What `sdr bench` and its neighbours over the network were given.
 
+use super::flows::Congestion;
 use super::{mtu_up_to, positive_duration, whole};
 use crate::bench::MAX_MTU;
 use crate::ends::{MAX_CHANNELS, PORT};
@@ -106,6 +107,9 @@ pub struct BenchArgs {
     /// Pace of all connections together, headers included [default: the link's rate; without one as fast as it goes]
     #[arg(long, value_name = "RATE")]
     pub rate: Option<BitRate>,
+    /// How fast to send: fixed, at the pace; or delay, as fast as the path takes it with a short queue, at most at --rate
+    #[arg(long, value_name = "NAME", default_value = "fixed")]
+    pub congestion: Congestion,
     /// Messages on each connection and direction before measuring
     #[arg(long, value_name = "N", default_value = "1", value_parser = |s: &str| whole(s, 0..=MAX_COUNT))]
     pub warmup: u64,
@@ -208,6 +212,6 @@ Examples, with 'sdr bench server' on the other host:
 ",
     columns!(),
     "
-There is no congestion control yet: choose --rate below what the path carries.
+Choose --rate below what the path carries, or --congestion delay, which finds it.
 Corrupt or failed messages give exit code 1. Ctrl-C ends with what was measured (exit code 130)."
 );

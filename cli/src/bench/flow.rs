@@ -122,6 +122,7 @@ impl Flow {
         let mut config =
             ConnectionConfig::default().scheme(shared.scheme.clone()).per_chunk(run.per_chunk(payload));
         config.rate = run.payload_rate(payload);
+        config.congestion = run.congestion.control();
         let (connection, driver) = Connection::new(halves.0, halves.1, config);
         let (sends, receives) = match role {
             Role::Client => (run.forward, run.reverse),

@@ -4,10 +4,11 @@
 //! being measured; each side says when its sending is over, and the server last what it received.
 
 use super::times::Sent;
+use crate::args::flows::Congestion;
 use serde::{Deserialize, Serialize};
 
 /// Of this conversation; both sides need the same.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// Longest message of either side: a distribution of times has at most some ten thousand entries.
 pub const MAX_MESSAGE: usize = 2 << 20;
@@ -42,6 +43,7 @@ pub struct Run {
     pub chunk: u64,
     /// Bits of datagrams a second for each connection; none: as fast as it goes.
     pub rate: Option<u64>,
+    pub congestion: Congestion,
 }
 
 impl Run {
@@ -162,6 +164,7 @@ mod tests {
             seed: 1,
             chunk: 1,
             rate: None,
+            congestion: Congestion::Fixed,
         };
         let (source, posted) = (run.memory(true, false), run.memory(false, true));
         assert_eq!((source / mib, posted / mib), (64, 3 * 4 * 64));

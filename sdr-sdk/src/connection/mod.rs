@@ -6,6 +6,7 @@
 //! | `transfer.rs` | the future of one message, its errors |
 //! | `sending.rs`, `receiving.rs` | the two directions; they use the queue pair's public calls and a scheme |
 //! | `pacing.rs` | when the next packets may leave |
+//! | `congestion.rs` | how many: a fixed rate, or what the path's delay says |
 //! | `coding.rs`, `scratch.rs` | parity of a message, and memory for it |
 //! | `loss_meter.rs` | what the path loses |
 //! | `frames.rs` | ANNOUNCE, REPORT, WANT, DONE, LOSS |
@@ -14,6 +15,7 @@
 //! every transfer ends, with a result or a typed error, as long as the driver is polled or dropped.
 
 mod coding;
+pub mod congestion;
 pub mod frames;
 mod loss_meter;
 mod pacing;
@@ -31,6 +33,7 @@ use crate::qp::{Closed, RecvQp, SendQp};
 use crate::reliability::{Conditions, Loss, MessageSpec, Scheme, SelectiveRepeat};
 use crate::types::{Nanos, Seq};
 use crate::wake::wake_all;
+use congestion::CongestionControl;
 use receiving::Receiving;
 use sending::Sending;
 use std::collections::VecDeque;
@@ -48,6 +51,9 @@ pub struct ConnectionConfig {
     pub scheme: Arc<dyn Scheme>,
     /// Injection rate in bits of payload a second; None: as fast as the fabric takes packets. Default: None.
     pub rate: Option<u64>,
+    /// How fast to send. Default: [`Fixed`](congestion::Fixed), at `rate`; with [`Delay`](congestion::Delay) `rate` is the
+    /// most.
+    pub congestion: Arc<dyn CongestionControl>,
     /// Packets a chunk of posted receives, 1 to 64. Default: 16.
     pub per_chunk: u32,
     /// A message without progress for this long fails. Default: 10 s.
@@ -71,6 +77,7 @@ impl Default for ConnectionConfig {
         Self {
             scheme: Arc::new(SelectiveRepeat::default()),
             rate: None,
+            congestion: Arc::new(congestion::Fixed),
             per_chunk: 16,
             progress_deadline: Nanos::from_secs(10),
             grant_deadline: Nanos::from_secs(30),
@@ -92,6 +99,11 @@ impl ConnectionConfig {
     /// Sets [`rate`](Self::rate), bits of payload a second.
     pub fn rate(self, rate: u64) -> Self {
         Self { rate: Some(rate), ..self }
+    }
+
+    /// Sets [`congestion`](Self::congestion).
+    pub fn congestion(self, congestion: Arc<dyn CongestionControl>) -> Self {
+        Self { congestion, ..self }
     }
 
     /// Sets [`per_chunk`](Self::per_chunk).

@@ -5,11 +5,11 @@
 
 use crate::bitmap::{Bitmap, Shape};
 use crate::connection::coding::Solving;
+use crate::connection::congestion::packet_ps;
 use crate::connection::frames::{
     Announce, Encoder, Frame, Frames, LossCount, MIN_REPORT, Span, Status as DoneStatus,
 };
 use crate::connection::loss_meter::{LossMeter, Seen};
-use crate::connection::pacing::Pacer;
 use crate::connection::scratch::Scratch;
 use crate::connection::transfer::{Cell, Received, RecvError, RecvResult, TransferError};
 use crate::connection::{ConnectionConfig, ConnectionStats, RecvRequest, largest_packet};
@@ -60,6 +60,8 @@ struct Announced {
     /// Announced: picoseconds a packet.
     pace: u64,
     scheme: Box<dyn SchemeReceiver>,
+    /// Behind others, and nothing of it arrived: what its scheme wanted when it was thought to be first is void.
+    behind: bool,
     /// What is missing is being computed, and its last step went well.
     solving: Option<Solving>,
     solves: bool,
@@ -117,7 +119,7 @@ impl Receiving {
             known_loss: config.loss,
             seen: LossCount::default(),
             told: (LossCount::default(), Nanos::ZERO),
-            pace: Pacer::new(config.rate, qp.payload()).packet_ps(),
+            pace: packet_ps(config.rate, qp.payload()),
             waiting: VecDeque::new(),
             busy_since: None,
             posted: VecDeque::new(),
@@ -257,6 +259,7 @@ impl Receiving {
             room: 0,
             channels: ChannelView::new(self.channels),
             loss,
+            spare_parity: true,
             unfinished: Unfinished { messages: 1, bytes: 0 },
         }
     }
@@ -348,6 +351,7 @@ impl Receiving {
             pace: a.pace,
             spec,
             scheme,
+            behind: false,
             solving: None,
             solves: false,
             pacer: ReportPacer::new(),
@@ -545,7 +549,7 @@ impl Receiving {
         // While it is solved, nothing else of it is looked at.
         let wanted = |a: &Announced| match a.solving {
             Some(_) => [a.solves.then_some(Nanos::ZERO), None],
-            None => [a.pacer.wake_at(), a.scheme.wake_at()],
+            None => [a.pacer.wake_at(), a.scheme.wake_at().filter(|_| !a.behind)],
         };
         let posted = self.posted.iter().filter_map(|m| m.message.as_ref()).flat_map(wanted);
         let oldest = self.posted.iter().find_map(|m| m.message.as_ref());
@@ -594,7 +598,8 @@ impl Announced {
         if self.solving.is_some() {
             return Some(Outcome::Solvable);
         }
-        if high == 0 && a.total() > 0 && !first {
+        self.behind = high == 0 && a.total() > 0 && !first;
+        if self.behind {
             return None;
         }
         let before = a.count() + self.parity.count();

@@ -92,7 +92,7 @@ impl Sending {
         Self {
             scheme: config.scheme.clone(),
             payload,
-            pacer: Pacer::new(config.rate, payload),
+            pacer: Pacer::new(config, payload, qp.path().rtt),
             channels: Channels::new(qp.channels()),
             losses: LossMeter::default(),
             known_loss: config.loss,
@@ -173,6 +173,7 @@ impl Sending {
     ) -> Option<Nanos> {
         self.now = now;
         let path = self.qp.path();
+        self.pacer.heard(now, path.sample);
         let mut c = Conditions {
             rtt: path.rtt,
             min_rtt: path.min_rtt,
@@ -180,6 +181,7 @@ impl Sending {
             room: 0,
             channels: self.channels.view(),
             loss: self.known_loss.unwrap_or_else(|| self.losses.loss()),
+            spare_parity: self.pacer.spare_parity(),
             unfinished: Unfinished::default(),
         };
         self.conditions = Some(c);
@@ -190,6 +192,9 @@ impl Sending {
         self.start(now, &c, wakers);
         self.expire(now, &c, wakers);
         self.announce(now, &c, stats);
+        if self.pacer.probe(now) {
+            self.qp.probe();
+        }
         self.channels.poll(now, c.rtt);
         self.inject(now, &mut c, path.queued_runs, stats);
         self.encode_ahead();
@@ -238,7 +243,10 @@ impl Sending {
                         m.repeat.mentioned();
                         m.scheme.on_want(now, &mut w.ranges(), c);
                     }
-                    Ok(Frame::Loss(count)) => self.losses.told(&count),
+                    Ok(Frame::Loss(count)) => {
+                        self.losses.told(&count);
+                        self.pacer.told(now, &count);
+                    }
                     Ok(Frame::Announce(_)) | Err(_) => stats.malformed += 1,
                 }
             }
@@ -364,7 +372,7 @@ impl Sending {
             m: plan.m,
             interleave: plan.interleave,
             symbol: spec.payload,
-            pace: self.pacer.packet_ps(),
+            pace: self.pacer.promised_ps(),
             user: request.user,
         };
         Some(Outgoing {
@@ -445,7 +453,7 @@ impl Sending {
     /// Doubts the packets' size where nothing new arrives, and ends what is cut too large for the path.
     fn fit_path(&mut self, now: Nanos, c: &Conditions, carried: u32, wakers: &mut Vec<Waker>) {
         if self.payload != carried {
-            self.pacer.resize(self.payload, carried);
+            self.pacer.resize(carried);
             self.payload = carried;
             let (gone, kept): (VecDeque<_>, _) =
                 std::mem::take(&mut self.active).into_iter().partition(|m| largest_packet(&m.spec) > carried);
@@ -464,7 +472,7 @@ impl Sending {
     }
 
     fn announce(&mut self, now: Nanos, c: &Conditions, stats: &mut ConnectionStats) {
-        let mut due = self.active.iter_mut().filter(|m| m.repeat.due(now)).peekable();
+        let mut due = self.active.iter_mut().filter(|m| m.announce_at().is_some_and(|t| t <= now)).peekable();
         while due.peek().is_some() {
             self.scratch.clear();
             let mut e = Encoder::new(&mut self.scratch, MAX_UPPER);
@@ -556,16 +564,23 @@ impl Sending {
         let grant = self.waiting.front().map(|w| w.since + self.grant_deadline);
         let active = self.active.iter().flat_map(|m| {
             let inject = m.scheme.wake_at(c).filter(|_| !self.full).map(|t| t.max(free));
-            [inject, m.repeat.wake_at()]
+            [inject, m.announce_at()]
         });
         let stalled = self.active.front().map(|m| m.progress_at + self.progress_deadline);
         let doubt = self.active.front().filter(|m| m.packets > 0);
         let doubt = doubt.map(|m| m.doubt_at(c).max(self.now + DOUBT));
-        active.flatten().chain(grant).chain(stalled).chain(doubt).min()
+        let others = [grant, stalled, doubt, self.pacer.probe_at()];
+        active.chain(others).flatten().min()
     }
 }
 
 impl Outgoing {
+    /// When ANNOUNCE is wanted next. Once is enough until the first packet leaves: many messages may wait for their turn.
+    fn announce_at(&self) -> Option<Nanos> {
+        let waits = self.repeat.announced() && self.packets == 0 && self.spec.packets > 0;
+        self.repeat.wake_at().filter(|_| !waits)
+    }
+
     /// When the size of its packets is doubted; never of those that left none.
     fn doubt_at(&self, c: &Conditions) -> Nanos {
         let patience = c.rtt.mul_div(4, 1).max(DOUBT);

@@ -120,6 +120,11 @@ impl PeerLink {
         self.owed = true;
     }
 
+    /// Ask the peer for an answer at once, with the next datagram.
+    pub(crate) fn ask(&mut self) {
+        self.probe_owed = true;
+    }
+
     /// Tell the peer again what it seems to lack, unless it was told just now.
     pub(crate) fn owe_again(&mut self) {
         self.repeat_owed = true;

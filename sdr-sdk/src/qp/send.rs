@@ -3,6 +3,7 @@
 use crate::memory::SendBuf;
 use crate::qp::send_side::MAX_QUEUED_RUNS;
 use crate::qp::{Closed, NextGrant, PostError, Shared};
+use crate::rtt::Sample;
 use crate::types::{Channel, Nanos, PacketOffset, Seq};
 
 /// Sending half of a connected queue pair.
@@ -19,6 +20,8 @@ pub struct Path {
     pub min_rtt: Nanos,
     /// Runs that wait for the fabric.
     pub queued_runs: usize,
+    /// Round trip of the newest stamp that came back.
+    pub sample: Option<Sample>,
     /// Payload bytes of a packet that it carries: those of the queue pair until it was found to carry less.
     pub payload: u32,
 }
@@ -140,8 +143,18 @@ impl SendQp {
             rtt: qp.link.rtt.srtt(),
             min_rtt: qp.link.rtt.min_rtt(),
             queued_runs: qp.send.queued_runs(),
+            sample: qp.link.rtt.last(),
             payload: qp.path_out,
         })
+    }
+
+    /// A stamp leaves before what is sent from here on, behind what the fabric has, and the peer sends it back at once.
+    pub fn probe(&self) {
+        self.shared.with(|qp| {
+            qp.link.ask();
+            // An empty datagram; when too many wait, one of them carries the stamp.
+            qp.post_datagram(true, &[]);
+        });
     }
 
     /// Says that packets of `payload` bytes seem not to reach the peer. Where the fabric can, it finds out what the path

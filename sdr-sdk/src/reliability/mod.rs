@@ -74,6 +74,8 @@ pub struct Conditions {
     pub channels: ChannelView,
     /// What is known of its losses.
     pub loss: Loss,
+    /// Parity beyond what the losses ask for costs nobody anything: the rate is ours alone.
+    pub spare_parity: bool,
     /// Messages of the connection that are not done.
     pub unfinished: Unfinished,
 }

@@ -12,6 +12,7 @@ const PATH: Conditions = Conditions {
     rtt: Nanos(RTT),
     min_rtt: Nanos(RTT),
     packet_time_ps: 1_000_000,
+    spare_parity: true,
     room: u32::MAX,
     channels: ChannelView::new(2),
     loss: Loss { probability: 1e-2, burst: 16.0 },

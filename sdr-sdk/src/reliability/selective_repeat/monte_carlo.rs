@@ -131,6 +131,7 @@ fn means(m: u32, p: f64, samples: u32) -> (f64, f64, f64) {
         rtt,
         min_rtt: rtt,
         packet_time_ps: 81_920,
+        spare_parity: true,
         room: u32::MAX,
         channels: ChannelView::new(1),
         loss: Loss::default(),

@@ -17,6 +17,7 @@ const PATH: Conditions = Conditions {
     rtt: Nanos(10 * MS),
     min_rtt: Nanos(10 * MS),
     packet_time_ps: 1_000_000,
+    spare_parity: true,
     room: u32::MAX,
     channels: ChannelView::new(1),
     loss: Loss { probability: 1e-2, burst: 16.0 },

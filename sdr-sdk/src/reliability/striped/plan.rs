@@ -14,7 +14,8 @@ const FAILURE: f64 = 1e-4;
 /// The same for all messages of a window in a stream, in which one that fails holds up the others.
 const STREAM_FAILURE: f64 = 1e-2;
 
-/// Least parity rows of a wide stripe: with them an estimate of the loss may be ten times too low, up to a loss of 1e-2.
+/// Least parity rows of a wide stripe where parity may be spared: with them an estimate of the loss may be ten times too low, up
+/// to a loss of 1e-2.
 const FLOOR: u32 = 15;
 
 /// Least loss that is assumed where something is said or sent several times.
@@ -109,7 +110,7 @@ fn parity_pays(m: &MessageSpec, c: &Conditions, k: u32, rows: u32) -> bool {
 /// The parity of a message whose last [`tail`] packets are protected.
 ///
 /// Where other messages are unfinished, this one is part of a stream: there is no floor, failures are rarer than the window's
-/// messages, and parity is left out where it does not pay.
+/// messages, and parity is left out where it does not pay. Nor is there a floor where parity may not be spared.
 pub fn choose(m: &MessageSpec, c: &Conditions) -> Choice {
     let protected = tail(c).min(m.packets);
     if protected == 0 {
@@ -129,7 +130,8 @@ pub fn choose(m: &MessageSpec, c: &Conditions) -> Choice {
         let least = match k {
             _ if !lone => 0,
             1 => 1,
-            _ => FLOOR.min(k.max(3)),
+            _ if c.spare_parity => FLOOR.min(k.max(3)),
+            _ => 1,
         };
         let m0 = match rows(k, depth, p, burst, slots, failure) {
             Some(m0) if m0.max(least) + k <= MAX_COLUMNS => m0.max(least),

@@ -25,6 +25,7 @@ fn path(packet_time_ps: u64, probability: f64, burst: f64, messages: u32) -> Con
         room: u32::MAX,
         channels: ChannelView::new(1),
         loss: Loss { probability, burst },
+        spare_parity: true,
         unfinished: Unfinished { messages, bytes: u64::from(messages) << 20 },
     }
 }

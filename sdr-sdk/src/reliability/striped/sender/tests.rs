@@ -12,6 +12,7 @@ const PATH: Conditions = Conditions {
     room: u32::MAX,
     channels: ChannelView::new(1),
     loss: Loss { probability: 1e-2, burst: 1.0 },
+    spare_parity: true,
     unfinished: Unfinished { messages: 1, bytes: 0 },
 };
 
