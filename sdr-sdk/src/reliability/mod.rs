@@ -91,6 +91,7 @@ impl Conditions {
             channels: ChannelView::new(channels),
             loss: Loss::default(),
             unfinished: Unfinished { messages: 1, bytes: 0 },
+            spare_parity: true,
         }
     }
 }
