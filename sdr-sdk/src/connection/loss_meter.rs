@@ -15,8 +15,8 @@ const FLOOR: f64 = 1e-4;
 
 /// Counts what a receiver sees of one message; the sums are kept by its connection.
 ///
-/// A packet that is missing at first sight may only be late, on another channel or by jitter; later on it may have been
-/// repaired. Between the two, a quarter of a round trip after the first look, what is missing is lost.
+/// A packet that is missing at first sight may only be late, on another channel; later on it may have been repaired. Between the
+/// two, a quarter of a round trip after the first look, what is missing is lost. On a single channel it is at first sight.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Seen {
     counted: u32,
@@ -25,9 +25,8 @@ pub(super) struct Seen {
 }
 
 impl Seen {
-    /// How far can be counted now; all of a message that has `ended`. Nothing new when that is not beyond what was counted.
-    pub(super) fn ripe(&mut self, now: Nanos, covered: u32, rtt: Nanos, ended: bool) -> Option<u32> {
-        let settles = Nanos(rtt.0 / 4);
+    /// How far can be counted now, where what is late comes within `settles`; all of a message that has `ended`. Nothing new when that is not beyond what was counted.
+    pub(super) fn ripe(&mut self, now: Nanos, covered: u32, settles: Nanos, ended: bool) -> Option<u32> {
         let last = self.looks.back().copied().unwrap_or_default();
         if covered > last.1 && now.since(last.0) >= Nanos(settles.0 / 16) {
             self.looks.push_back((now, covered));

@@ -64,8 +64,9 @@ pub struct ConnectionConfig {
     pub max_waiting: usize,
     /// What the path loses, where that is known beforehand. Default: it is measured.
     pub loss: Option<Loss>,
-    /// Memory for parity, in bytes, for each direction; less means less parity. Default: 64 MiB.
-    pub parity_pool: usize,
+    /// Memory for parity, in bytes, for each direction; less means less parity. Default: a quarter of what a round trip holds at
+    /// `rate`, at least 64 MiB.
+    pub parity_pool: Option<usize>,
     /// What computes parity. Default: [`Fast`], or [`Naive`] where a back end was asked for that the CPU lacks.
     pub coder: Arc<dyn Coder>,
     /// After `close` or the last handle's drop, outstanding work may take this long. Default: 3 s.
@@ -83,7 +84,7 @@ impl Default for ConnectionConfig {
             grant_deadline: Nanos::from_secs(30),
             max_waiting: 1 << 16,
             loss: None,
-            parity_pool: 64 << 20,
+            parity_pool: None,
             coder: Fast::new().map_or_else(|_| Arc::new(Naive) as Arc<dyn Coder>, |fast| Arc::new(fast)),
             linger: Nanos::from_secs(3),
         }
@@ -131,9 +132,15 @@ impl ConnectionConfig {
         Self { loss: Some(loss), ..self }
     }
 
+    /// What [`parity_pool`](Self::parity_pool) is on a path with this round trip.
+    fn parity_memory(&self, rtt: Nanos) -> usize {
+        let bits = u128::from(self.rate.unwrap_or(0)) * u128::from(rtt.0) / 1_000_000_000;
+        self.parity_pool.unwrap_or(((bits / 8 / 4) as usize).max(64 << 20))
+    }
+
     /// Sets [`parity_pool`](Self::parity_pool).
     pub fn parity_pool(self, parity_pool: usize) -> Self {
-        Self { parity_pool, ..self }
+        Self { parity_pool: Some(parity_pool), ..self }
     }
 
     /// Sets [`coder`](Self::coder).

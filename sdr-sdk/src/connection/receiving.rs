@@ -114,7 +114,7 @@ impl Receiving {
             channels: qp.channels(),
             per_chunk: config.per_chunk,
             progress_deadline: config.progress_deadline,
-            scratch_pool: Scratch::new(config.parity_pool),
+            scratch_pool: Scratch::new(config.parity_memory(qp.rtt())),
             coder: config.coder.clone(),
             known_loss: config.loss,
             seen: LossCount::default(),
@@ -368,6 +368,7 @@ impl Receiving {
         let (mut i, mut progress_at) = (0, Nanos::ZERO);
         let mut first = true;
         let mut c = self.conditions(0);
+        let settles = if self.channels > 1 { Nanos(c.rtt.0 / 4) } else { Nanos::ZERO };
         while i < self.posted.len() {
             let m = &mut self.posted[i];
             let seq = m.seq;
@@ -375,9 +376,11 @@ impl Receiving {
                 c.packet_time_ps = a.pace;
                 let outcome = a.follow(now, seq, &m.handle, &self.marks, &c, first);
                 let ended = matches!(outcome, Some(Outcome::Whole | Outcome::Solvable));
-                if let Some(to) = a.seen.ripe(now, a.arrived.covered(), c.rtt, ended) {
-                    // What came late, on another channel, is not lost.
-                    a.arrived.recheck_below(&m.handle, to, 16 * RECHECK);
+                if let Some(to) = a.seen.ripe(now, a.arrived.covered(), settles, ended) {
+                    if self.channels > 1 {
+                        // What came late, on another channel, is not lost.
+                        a.arrived.recheck_below(&m.handle, to, 16 * RECHECK);
+                    }
                     a.seen.count(&a.arrived, to, &mut self.seen);
                 }
                 let solved = outcome == Some(Outcome::Solvable)

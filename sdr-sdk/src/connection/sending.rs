@@ -96,7 +96,7 @@ impl Sending {
             channels: Channels::new(qp.channels()),
             losses: LossMeter::default(),
             known_loss: config.loss,
-            scratch_pool: Scratch::new(config.parity_pool),
+            scratch_pool: Scratch::new(config.parity_memory(qp.rtt())),
             coder: config.coder.clone(),
             waiting: VecDeque::new(),
             active: VecDeque::new(),

@@ -12,7 +12,7 @@ const LEN: usize = 200 * PACKET;
 /// Memory for the parity of three messages or so.
 fn tight(scheme: &Arc<dyn Scheme>) -> PairConfig {
     let mut c = usual(scheme);
-    c.connection.parity_pool = 20 << 16;
+    c.connection.parity_pool = Some(20 << 16);
     c
 }
 

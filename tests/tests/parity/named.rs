@@ -105,7 +105,7 @@ fn little_or_no_memory_for_parity() {
         for pool in [0, 1, PACKET, 1 << 16, 3 << 16] {
             for channels in [1, 4] {
                 let mut c = config_of("rtt=25ms,rate=100Mbit,loss=0.05,seed=3", scheme.clone());
-                c.connection.parity_pool = pool;
+                c.connection.parity_pool = Some(pool);
                 c.sim.channels = channels;
                 let mut bed = SimBed::new(c);
                 bed.one_way(0, 8, 150 * PACKET + 3);

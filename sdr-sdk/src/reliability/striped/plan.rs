@@ -116,7 +116,8 @@ pub fn choose(m: &MessageSpec, c: &Conditions) -> Choice {
     if protected == 0 {
         return Choice::default();
     }
-    let lone = c.unfinished.messages <= 1;
+    // The rule knows a pipe of a fixed rate. Where the rate follows the path, each message has parity as if it were alone.
+    let lone = c.unfinished.messages <= 1 || !c.spare_parity;
     let failure = if lone { FAILURE } else { STREAM_FAILURE / f64::from(c.unfinished.messages) };
     let p = c.loss.probability.clamp(1e-9, 0.5);
     let burst = c.loss.burst.max(1.0);
