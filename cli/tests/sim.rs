@@ -36,7 +36,7 @@ fn json_has_exactly_its_names() {
     assert_eq!(
         names(""),
         sorted(
-            "scheme link message_bytes packet_bytes samples seed threads mean_ms p50_ms p99_ms p999_ms max_ms \
+            "scheme explanation link message_bytes packet_bytes samples seed threads mean_ms p50_ms p99_ms p999_ms max_ms \
              lower_bound_ms slowdown packets elapsed_s packets_per_second packets_per_second_per_thread events_per_second \
              interrupted"
         )
@@ -109,7 +109,7 @@ fn eight_gib_are_simulated_without_payload() {
 #[test]
 fn bad_input_is_one_line_that_names_it() {
     let cases: &[(&[&str], &[&str])] = &[
-        (&["--scheme", "magic"], &["\"magic\"", "choose sr, sr-nack"]),
+        (&["--scheme", "magic"], &["\"magic\"", "choose auto, sr, sr-nack"]),
         (&["--loss", "1"], &["\"1\"", "[0, 1)"]),
         (&["--loss", "-0.1"], &["\"-0.1\"", "[0, 1)"]),
         (&["--loss", "nan"], &["\"nan\"", "[0, 1)"]),

@@ -25,13 +25,13 @@ pub(super) struct Seen {
 }
 
 impl Seen {
-    /// How far can be counted now, where what is late comes within `settles`; all of a message that has `ended`. Nothing new when that is not beyond what was counted.
-    pub(super) fn ripe(&mut self, now: Nanos, covered: u32, settles: Nanos, ended: bool) -> Option<u32> {
+    /// How far can be counted now, where what is late comes within `settles`. Nothing new when that is not beyond what was counted.
+    pub(super) fn ripe(&mut self, now: Nanos, covered: u32, settles: Nanos) -> Option<u32> {
         let last = self.looks.back().copied().unwrap_or_default();
         if covered > last.1 && now.since(last.0) >= Nanos(settles.0 / 16) {
             self.looks.push_back((now, covered));
         }
-        let mut ripe = if ended { covered } else { self.counted };
+        let mut ripe = self.counted;
         while let Some(&(at, to)) = self.looks.front()
             && at + settles <= now
         {
@@ -41,10 +41,10 @@ impl Seen {
         (ripe > self.counted).then_some(ripe)
     }
 
-    /// Counts up to `to`, which is [`ripe`](Self::ripe).
+    /// Counts up to `to`, which is [`ripe`](Self::ripe) or the end of a message that has ended.
     pub(super) fn count(&mut self, arrived: &Arrived, to: u32, sum: &mut LossCount) {
-        let fresh = self.counted..to;
-        self.counted = to;
+        let fresh = self.counted..to.max(self.counted);
+        self.counted = fresh.end;
         sum.packets += u64::from(fresh.end - fresh.start);
         for r in arrived.missing().within(fresh.clone()) {
             sum.missing += u64::from(r.end - r.start);

@@ -57,6 +57,8 @@ struct Announced {
     arrived: Arrived,
     parity: Arrived,
     seen: Seen,
+    /// How far losses can be counted now.
+    ripe: Option<u32>,
     /// Announced: picoseconds a packet.
     pace: u64,
     scheme: Box<dyn SchemeReceiver>,
@@ -348,6 +350,7 @@ impl Receiving {
             arrived: Arrived::new(spec.packets),
             parity: Arrived::part(spec.first_extra / self.per_chunk.max(1), parity),
             seen: Seen::default(),
+            ripe: None,
             pace: a.pace,
             spec,
             scheme,
@@ -374,14 +377,11 @@ impl Receiving {
             let seq = m.seq;
             let outcome = m.message.as_mut().and_then(|a| {
                 c.packet_time_ps = a.pace;
-                let outcome = a.follow(now, seq, &m.handle, &self.marks, &c, first);
+                let outcome = a.follow(now, seq, &m.handle, &self.marks, &c, (first, settles));
                 let ended = matches!(outcome, Some(Outcome::Whole | Outcome::Solvable));
-                if let Some(to) = a.seen.ripe(now, a.arrived.covered(), settles, ended) {
-                    if self.channels > 1 {
-                        // What came late, on another channel, is not lost.
-                        a.arrived.recheck_below(&m.handle, to, 16 * RECHECK);
-                    }
-                    a.seen.count(&a.arrived, to, &mut self.seen);
+                if ended || a.ripe.is_some() {
+                    let to = if ended { Some(a.arrived.covered()) } else { a.ripe };
+                    to.into_iter().for_each(|to| a.seen.count(&a.arrived, to, &mut self.seen));
                 }
                 let solved = outcome == Some(Outcome::Solvable)
                     && a.solve(now, &m.handle, &*self.scheme, &*self.coder);
@@ -586,7 +586,7 @@ impl Announced {
         handle: &RecvHandle,
         marks: &[Mark],
         c: &Conditions,
-        first: bool,
+        (first, settles): (bool, Nanos),
     ) -> Option<Outcome> {
         let a = &mut self.arrived;
         let (first_extra, stripes) = (self.spec.first_extra, self.scheme.stripes());
@@ -598,6 +598,7 @@ impl Announced {
             (std::cmp::Ordering::Greater, _) => (u32::MAX, u32::MAX),
         });
         let (high, extra_high) = high.fold((0, 0), |a, b| (a.0.max(b.0), a.1.max(b.1)));
+        self.ripe = None;
         if self.solving.is_some() {
             return Some(Outcome::Solvable);
         }
@@ -612,6 +613,11 @@ impl Announced {
         if a.covered() == a.total() && !a.missing().is_empty() {
             a.recheck(handle, RECHECK);
             self.parity.recheck(handle, RECHECK);
+        }
+        self.ripe = self.seen.ripe(now, a.covered(), settles);
+        if let Some(to) = self.ripe.filter(|_| settles > Nanos::ZERO) {
+            // What came late, on another channel, is not lost.
+            a.recheck_below(handle, to, 16 * RECHECK);
         }
         let fresh = u64::from((a.count() + self.parity.count()).saturating_sub(before));
         if fresh > 0 {

@@ -472,7 +472,7 @@ impl Sending {
     }
 
     fn announce(&mut self, now: Nanos, c: &Conditions, stats: &mut ConnectionStats) {
-        let mut due = self.active.iter_mut().filter(|m| m.announce_at().is_some_and(|t| t <= now)).peekable();
+        let mut due = self.active.iter_mut().filter(|m| m.repeat.due(now)).peekable();
         while due.peek().is_some() {
             self.scratch.clear();
             let mut e = Encoder::new(&mut self.scratch, MAX_UPPER);
@@ -564,7 +564,7 @@ impl Sending {
         let grant = self.waiting.front().map(|w| w.since + self.grant_deadline);
         let active = self.active.iter().flat_map(|m| {
             let inject = m.scheme.wake_at(c).filter(|_| !self.full).map(|t| t.max(free));
-            [inject, m.announce_at()]
+            [inject, m.repeat.wake_at()]
         });
         let stalled = self.active.front().map(|m| m.progress_at + self.progress_deadline);
         let doubt = self.active.front().filter(|m| m.packets > 0);
@@ -575,12 +575,6 @@ impl Sending {
 }
 
 impl Outgoing {
-    /// When ANNOUNCE is wanted next. Once is enough until the first packet leaves: many messages may wait for their turn.
-    fn announce_at(&self) -> Option<Nanos> {
-        let waits = self.repeat.announced() && self.packets == 0 && self.spec.packets > 0;
-        self.repeat.wake_at().filter(|_| !waits)
-    }
-
     /// When the size of its packets is doubted; never of those that left none.
     fn doubt_at(&self, c: &Conditions) -> Nanos {
         let patience = c.rtt.mul_div(4, 1).max(DOUBT);
