@@ -185,6 +185,8 @@ impl Arrived {
         // One walk finds the chunks in which something may have changed; most are as they were.
         let mut moved = Vec::new();
         let (mut vain, mut checked) = (0, 0);
+        // Whole chunks, or what is missing behind `end` would not be seen to be in its chunk.
+        let end = end.div_ceil(per_chunk).saturating_mul(per_chunk);
         let mut ranges = self.missing.within(0..end).peekable();
         'looking: while let Some(r) = ranges.next() {
             for c in r.start.max(checked) / per_chunk..r.end.div_ceil(per_chunk) {
