@@ -3,7 +3,7 @@
 //! A [`CongestionControl`] makes a [`Controller`] for each connection's sending direction. The pacer tells it what left
 //! and what came back, and obeys its pace and its window; whatever leaves counts: first transmissions, repairs, parity,
 //! copies. Invariant: the controller sees payload bytes and times alone, and no packet is sent for its sake but the probes
-//! of [`flight`].
+//! of `flight`.
 //!
 //! | file | what it holds |
 //! |---|---|

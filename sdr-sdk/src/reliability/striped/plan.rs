@@ -59,7 +59,7 @@ pub fn report_interval(rtt: Nanos) -> Nanos {
     Nanos((rtt.0 / 512).max(20_000))
 }
 
-/// How many reports in a row name a loss: so many that all are lost with less than [`FAILURE`], for all losses of a round
+/// How many reports in a row name a loss: so many that all are lost with less than one in ten thousand, for all losses of a round
 /// trip together; at least 3.
 pub fn report_copies(c: &Conditions) -> u32 {
     repetitions(c, packets_in(c.rtt, c)).clamp(3, 8)
